@@ -1,0 +1,150 @@
+"""The attention block behind both memory reads (Eq. 2 of the paper)."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hma.config import Scale
+from hma.distributed import gather_rows
+
+
+class Projected(NamedTuple):
+    """Memory rows as one read sees them, shared by every query of a batch.
+
+    Shape:
+        - ``keys``, ``values``: ``(H, N, D / H)``.
+        - ``bias``: ``(N,)``, added to the scores: 0 to see a row, minus infinity not to.
+    """
+
+    keys: Tensor
+    values: Tensor
+    bias: Tensor | None = None
+
+
+class Weights(NamedTuple):
+    """How a read spent its attention.
+
+    Shape:
+        - ``own``: ``(H, B, B)`` over the batch, or ``(H, B, 1)`` where a row sees only itself.
+        - ``memory``: ``(H, B, N)``; with ``own`` it sums to 1 over the last axis.
+    """
+
+    own: Tensor
+    memory: Tensor | None
+
+
+class MemoryRead(nn.Module):
+    r"""Let each token attend to itself or its batch, and to a shared memory.
+
+    .. math:: H = Q + \mathrm{MultiHA}(\mathrm{LN}_q(Q), \mathrm{LN}_m(M)), \quad
+        \mathrm{out} = H + \mathrm{FF}(\mathrm{LN}_h(H))
+
+    Heads are contiguous slices of the token, concatenated without an output projection.
+    Memory rows are projected once per call of :meth:`project`, never once per query.
+
+    Args:
+        dim: Width of a token, ``D``.
+        num_heads: Attention heads, ``H``.
+        dropout: Dropout on the attention output and inside the feed-forward part.
+        scale: Divide scores by the root of the 'head' width ``D / H`` or of the 'token' ``D``.
+        top_k: Keep only the largest weights of each query and head; None keeps all.
+        gather_batch: In training under ``torch.distributed``, neighbours are the rows of all ranks.
+
+    Shape:
+        - tokens ``(B, D)``, memory of any number of rows; output ``(B, D)``.
+
+    Example:
+        >>> read = MemoryRead(dim=8, num_heads=2)
+        >>> memory = read.project(torch.randn(5, 8))
+        >>> read(torch.randn(3, 8), memory, neighbours=False).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float = 0.1,
+        scale: Scale = "head",
+        top_k: int | None = None,
+        gather_batch: bool = True,
+    ) -> None:
+        super().__init__()
+        if dim % num_heads:
+            raise ValueError(f"num_heads must divide dim, got {num_heads} and {dim}")
+        self.dim = dim
+        self.num_heads = num_heads
+        # DIFF[paper 3, Eq. 1]: the paper divides by sqrt(d_k), the width of one head; the
+        # released code divides by the width of the whole token, kept as scale="token".
+        self.scale = (dim // num_heads if scale == "head" else dim) ** -0.5
+        self.top_k = top_k
+        self.gather_batch = gather_batch
+        self.norm_queries = nn.LayerNorm(dim, eps=1e-12)
+        self.norm_memory = nn.LayerNorm(dim, eps=1e-12)
+        self.norm_hidden = nn.LayerNorm(dim, eps=1e-12)
+        self.to_queries = nn.Linear(dim, dim)
+        self.to_keys_values = nn.Linear(dim, 2 * dim)
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(dim, 4 * dim),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(4 * dim, dim),
+            nn.Dropout(dropout),
+        )
+
+    def project(self, tokens: Tensor, bias: Tensor | None = None) -> Projected:
+        """Turn memory rows ``(N, D)`` into keys and values."""
+        keys, values = self.to_keys_values(self.norm_memory(tokens)).chunk(2, dim=-1)  # (N, D) each
+        return Projected(self._split(keys), self._split(values), bias)
+
+    def forward(self, tokens: Tensor, memory: Projected | None, *, neighbours: bool) -> Tensor:
+        """Return the tokens after the read; ``neighbours`` shows each row its whole batch."""
+        return self.read(tokens, memory, neighbours=neighbours)[0]
+
+    def read(
+        self, tokens: Tensor, memory: Projected | None, *, neighbours: bool
+    ) -> tuple[Tensor, Weights]:
+        """Return the tokens after the read and the attention that led there."""
+        own = self.project(tokens)
+        if neighbours and self.training and self.gather_batch:
+            own = Projected(gather_rows(own.keys, dim=1), gather_rows(own.values, dim=1))
+        weights = self._attend(tokens, own, memory, neighbours)
+        mixed = weights.own @ own.values if neighbours else weights.own * own.values  # (H, B, D/H)
+        if memory is not None and weights.memory is not None:
+            mixed = mixed + weights.memory @ memory.values  # (H, B, D/H)
+        mixed = mixed.transpose(0, 1).flatten(1)  # (B, D)
+        # DIFF[paper 3, Eq. 2]: printed as V + ..., which has one row per memory entry; the
+        # residual that fits is the query.
+        hidden = tokens + self.dropout(mixed)
+        return hidden + self.feed_forward(self.norm_hidden(hidden)), weights
+
+    def _attend(
+        self, tokens: Tensor, own: Projected, memory: Projected | None, neighbours: bool
+    ) -> Weights:
+        queries = (
+            self._split(self.to_queries(self.norm_queries(tokens))) * self.scale
+        )  # (H, B, D/H)
+        if neighbours:
+            scores = queries @ own.keys.transpose(1, 2)  # (H, B, B)
+        else:
+            scores = (queries * own.keys).sum(dim=-1, keepdim=True)  # (H, B, 1)
+        seen = scores.shape[-1]
+        if memory is not None:
+            of_memory = queries @ memory.keys.transpose(1, 2)  # (H, B, N)
+            if memory.bias is not None:
+                of_memory = of_memory + memory.bias
+            scores = torch.cat([scores, of_memory], dim=-1)  # (H, B, seen + N)
+        weights = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
+        return Weights(weights[..., :seen], weights[..., seen:] if memory is not None else None)
+
+    def _keep_largest(self, weights: Tensor) -> Tensor:
+        if self.top_k is None or self.top_k >= weights.shape[-1]:
+            return weights
+        kept = weights.topk(self.top_k, dim=-1)
+        return torch.zeros_like(weights).scatter(-1, kept.indices, kept.values)
+
+    def _split(self, rows: Tensor) -> Tensor:
+        width = self.dim // self.num_heads
+        return rows.view(rows.shape[0], self.num_heads, width).transpose(0, 1)  # (N, D) -> (H, N, D/H)

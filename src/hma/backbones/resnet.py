@@ -1,0 +1,109 @@
+"""ResNet-18 for 32x32 images, as kuangliu/pytorch-cifar trains it on CIFAR-10."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WIDTHS = (64, 128, 256, 512)
+BLOCKS_PER_STAGE = 2
+
+
+class BasicBlock(nn.Module):
+    """Add two 3x3 convolutions to their input: ``relu(shortcut(x) + bn(conv(relu(bn(conv(x))))))``.
+
+    The shortcut is the identity, or a 1x1 convolution where the block changes the shape.
+
+    Args:
+        channels_in: Channels of the input.
+        channels_out: Channels of the output.
+        stride: Step of the first convolution; 2 halves height and width.
+
+    Shape:
+        - input: ``(B, channels_in, h, w)``.
+        - output: ``(B, channels_out, ceil(h / stride), ceil(w / stride))``.
+
+    Example:
+        >>> import torch
+        >>> BasicBlock(8, 16, stride=2)(torch.rand(1, 8, 32, 32)).shape
+        torch.Size([1, 16, 16, 16])
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(
+            channels_in, channels_out, kernel_size=3, stride=stride, padding=1, bias=False
+        )
+        self.bn1 = nn.BatchNorm2d(channels_out)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, kernel_size=3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels_out)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut.extend(
+                [
+                    nn.Conv2d(channels_in, channels_out, kernel_size=1, stride=stride, bias=False),
+                    nn.BatchNorm2d(channels_out),
+                ]
+            )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return the block's output maps."""
+        hidden = F.relu(self.bn1(self.conv1(maps)))  # -> (B, channels_out, h/stride, w/stride)
+        hidden = self.bn2(self.conv2(hidden))
+        return F.relu(hidden + self.shortcut(maps))
+
+
+class ResNet18(nn.Module):
+    """Apply a 3x3 stem without max-pool and four stages of two blocks, then average the pixels.
+
+    Args:
+        in_channels: Number of image channels.
+
+    Shape:
+        - input: ``(B, in_channels, height, width)``, 32x32 in the paper.
+        - output: ``(B, F)`` with ``F = 512``.
+
+    Example:
+        >>> import torch
+        >>> backbone = ResNet18().eval()
+        >>> backbone(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 512])
+    """
+
+    def __init__(self, in_channels: int = 3) -> None:
+        super().__init__()
+        if in_channels < 1:
+            raise ValueError(f"in_channels must be at least 1, got {in_channels}")
+        self.in_channels = in_channels
+        self.feature_dim = WIDTHS[-1]
+        self.stem = nn.Conv2d(in_channels, WIDTHS[0], kernel_size=3, padding=1, bias=False)
+        self.stem_norm = nn.BatchNorm2d(WIDTHS[0])
+        self.blocks = nn.Sequential()
+        channels = WIDTHS[0]
+        for stage, width in enumerate(WIDTHS):
+            for block in range(BLOCKS_PER_STAGE):
+                stride = 2 if stage > 0 and block == 0 else 1
+                self.blocks.append(BasicBlock(channels, width, stride))
+                channels = width
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the channel averages of the last stage."""
+        if images.dim() != 4 or images.shape[1] != self.in_channels:
+            raise ValueError(
+                f"images must have shape (*, {self.in_channels}, *, *), got "
+                f"{tuple(images.shape)}; build the network with in_channels of your images"
+            )
+        fine = F.relu(self.stem_norm(self.stem(images)))  # (B, in_channels, h, w) -> (B, 64, h, w)
+        maps: Tensor = self.blocks(fine)  # (B, 64, h, w) -> (B, F, ceil(h/8), ceil(w/8))
+        return maps.mean(dim=(2, 3))  # (B, F, ceil(h/8), ceil(w/8)) -> (B, F)
+
+
+def resnet18(in_channels: int = 3) -> ResNet18:
+    """Build a :class:`ResNet18` for 32x32 images, untrained and without a head.
+
+    Args:
+        in_channels: Number of image channels.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in resnet18().parameters())
+        11168832
+    """
+    return ResNet18(in_channels)

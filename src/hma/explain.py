@@ -1,0 +1,179 @@
+"""Where a prediction looked: shares of attention, traced through both reads to their sources."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from hma.attention import Weights
+from hma.momentum import evaluating
+from hma.queue import UNKNOWN
+
+if TYPE_CHECKING:
+    from hma.model import HMA
+
+SourceKind = Literal["itself", "queue", "batch", "anchor", "slot"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One thing a prediction looked at, and how much."""
+
+    kind: SourceKind
+    index: int
+    """Place among the sources of its kind: queue rows oldest first, batch rows, slots."""
+    share: float
+    label: int
+    """Class of a queue row or slot; -1 where there is none."""
+    sample: int
+    """Sample id of a queue row; -1 where none was given."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Shares of attention for each prediction of a batch; they sum to 1 over all sources.
+
+    Shape:
+        - ``logits`` ``(B, C)``, ``probabilities`` ``(B, C)`` (two columns for one logit).
+        - ``itself`` ``(B,)``, ``queue`` ``(B, N)``, ``batch`` ``(B, B)`` with a zero diagonal,
+          ``anchors`` ``(B, A)``, ``slots`` ``(B, S)``.
+        - ``by_class`` ``(B, C)``: shares of queue rows and slots summed over each class.
+        - ``queue_classes``, ``queue_ids`` ``(N,)``, ``slot_classes`` ``(S,)``.
+    """
+
+    logits: Tensor
+    probabilities: Tensor
+    itself: Tensor
+    queue: Tensor
+    batch: Tensor
+    anchors: Tensor
+    slots: Tensor
+    by_class: Tensor
+    queue_classes: Tensor
+    queue_ids: Tensor
+    slot_classes: Tensor
+
+    @property
+    def prediction(self) -> Tensor:
+        """Predicted class ids, ``(B,)``."""
+        return self.probabilities.argmax(dim=1)
+
+    def top(self, row: int, k: int = 5) -> list[Source]:
+        """Return the ``k`` sources that the prediction of ``row`` looked at most."""
+        found = [Source("itself", row, float(self.itself[row]), UNKNOWN, UNKNOWN)]
+        for kind, shares, labels, ids in self._parts():
+            amount, places = shares[row].topk(min(k, shares.shape[1]))
+            for share, place in zip(amount.tolist(), places.tolist(), strict=True):
+                label = UNKNOWN if labels is None else int(labels[place])
+                sample = UNKNOWN if ids is None else int(ids[place])
+                found.append(Source(kind, place, share, label, sample))
+        return sorted(found, key=lambda source: -source.share)[:k]
+
+    def _parts(self) -> list[tuple[SourceKind, Tensor, Tensor | None, Tensor | None]]:
+        return [
+            ("queue", self.queue, self.queue_classes, self.queue_ids),
+            ("batch", self.batch, None, None),
+            ("anchor", self.anchors, None, None),
+            ("slot", self.slots, self.slot_classes, None),
+        ]
+
+    def __str__(self) -> str:
+        """Return one line per prediction: class, probability, share of each kind of source."""
+        lines = []
+        for row, label in enumerate(self.prediction.tolist()):
+            sums = [("itself", self.itself[row])]
+            sums += [(kind, shares[row].sum()) for kind, shares, _, _ in self._parts()]
+            shares = ", ".join(f"{kind} {float(s):.0%}" for kind, s in sums if float(s) > 0)
+            sure = float(self.probabilities[row, label])
+            lines.append(f"row {row}: class {label} ({sure:.0%}) from {shares}")
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> Explanation:
+    """Say where each prediction looked, in the model's inference context.
+
+    The weights of the two reads, averaged over heads, are followed back to what entered
+    the model: a neighbour's share is split into what came from the neighbour itself and
+    what it had read from the queue. Residual connections are not counted, so a share says
+    what was looked at, not how much it changed the outcome.
+
+    Args:
+        model: The model; evaluated in eval mode, its own mode is restored.
+        x: The batch, as the backbone takes it; unused if ``features`` are given.
+        features: Features that the backbone has already made, ``(B, F)``.
+    """
+    with evaluating(model):
+        if features is None:
+            features = model.backbone(x)
+        trace = model.trace(features)
+        anchors = model.anchors if model.context == "anchors" else model.anchors[:0]
+        anchor_trace = model.trace(anchors) if len(anchors) else None
+    places = model.real.queue.order() if model.real is not None else anchors.new_empty(0).long()
+    count = len(features)
+    own_real, queue_real = _first_read(trace.real, count, places)
+    own, rest = _second_read(trace.synthetic, count)
+    num_slots = 0 if model.synthetic is None else len(model.synthetic.classes)
+    slots, to_anchors = rest[:, :num_slots], rest[:, num_slots:]  # (B, S), (B, A)
+    queue = own @ queue_real  # (B, N)
+    if anchor_trace is not None:
+        own_anchor, queue_anchor = _first_read(anchor_trace.real, len(anchors), places)
+        queue = queue + to_anchors @ queue_anchor
+        to_anchors = to_anchors * own_anchor
+    batch = own * own_real  # (B, B): what came from each row itself
+    itself = batch.diagonal().clone()  # (B,)
+    batch = batch - torch.diag(itself)
+    parts = [itself[:, None], queue, batch, to_anchors, slots]
+    total = torch.cat(parts, dim=1).sum(dim=1, keepdim=True)  # below 1 where top_k dropped some
+    itself, queue, batch, to_anchors, slots = (part / total for part in parts)
+    memory = model.memory_state()
+    return Explanation(
+        logits=trace.logits,
+        probabilities=_probabilities(trace.logits),
+        itself=itself[:, 0],
+        queue=queue,
+        batch=batch,
+        anchors=to_anchors,
+        slots=slots,
+        by_class=_by_class(model.num_labels, (queue, memory.labels), (slots, memory.slot_classes)),
+        queue_classes=memory.labels,
+        queue_ids=memory.ids,
+        slot_classes=memory.slot_classes,
+    )
+
+
+def _first_read(weights: Weights | None, count: int, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the share each row kept for itself ``(B,)`` and gave to queue rows ``(B, N)``."""
+    if weights is None:
+        return torch.ones(count, device=places.device), torch.zeros(count, 0, device=places.device)
+    own = weights.own.float().mean(dim=0)[:, 0]  # (H, B, 1) -> (B,)
+    if weights.memory is None:
+        return own, own.new_zeros(count, 0)
+    return own, weights.memory.float().mean(dim=0)[:, places]  # (H, B, M) -> (B, N)
+
+
+def _second_read(weights: Weights | None, count: int) -> tuple[Tensor, Tensor]:
+    """Return the shares over the batch ``(B, B)`` and over slots and anchors ``(B, S + A)``."""
+    if weights is None:
+        return torch.eye(count), torch.zeros(count, 0)
+    own = weights.own.float().mean(dim=0)  # (H, B, B or 1) -> (B, B or 1)
+    if own.shape[1] != count or weights.own.shape[-1] == 1:
+        own = torch.diag(own[:, 0])
+    if weights.memory is None:
+        return own, own.new_zeros(count, 0)
+    return own, weights.memory.float().mean(dim=0)
+
+
+def _by_class(num_labels: int, *parts: tuple[Tensor, Tensor]) -> Tensor:
+    summed = parts[0][0].new_zeros(len(parts[0][0]), num_labels + 1)  # last column: unknown
+    for shares, labels in parts:
+        summed.index_add_(1, labels % (num_labels + 1), shares)
+    return summed[:, :-1]
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    if logits.shape[1] > 1:
+        return logits.float().softmax(dim=1)
+    positive = logits.float().sigmoid()
+    return torch.cat([1 - positive, positive], dim=1)  # (B, 1) -> (B, 2)

@@ -1,0 +1,56 @@
+"""``save_pretrained`` and ``from_pretrained``, as people know them from the Hugging Face hub."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hma.model import HMA
+
+
+class HubMixin:
+    """Adds the verbs of the hub to a model; local folders work without the hub's package."""
+
+    def save_pretrained(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model into ``directory``, as :func:`hma.save` does."""
+        from hma.checkpoint import save
+
+        save(cast("HMA", self), directory, overwrite=overwrite)
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, backbone: "nn.Module", **download: Any) -> "HMA":
+        """Load a model from a directory, or from a repository on the hub.
+
+        Args:
+            name: A directory written by :meth:`save_pretrained`, or ``owner/repository``.
+            backbone: A module of the same architecture as the saved one.
+            download: Arguments of ``huggingface_hub.snapshot_download``, such as ``revision``.
+        """
+        from hma.checkpoint import load
+
+        if Path(name).is_dir():
+            return load(name, backbone)
+        try:
+            from huggingface_hub import snapshot_download
+        except ImportError as error:
+            raise FileNotFoundError(
+                f"name must be a directory, got {str(name)!r}, which does not exist; to load from "
+                "the hub instead: pip install 'hma-torch[hub]'"
+            ) from error
+        return load(snapshot_download(str(name), **download), backbone)
+
+    def push_to_hub(self, repository: str, *, private: bool = False, **upload: Any) -> str:
+        """Upload the model to ``owner/repository`` and return the address of the commit."""
+        from tempfile import TemporaryDirectory
+
+        try:
+            from huggingface_hub import HfApi
+        except ImportError as error:
+            raise ImportError("push_to_hub needs: pip install 'hma-torch[hub]'") from error
+        api = HfApi()
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            api.create_repo(repository, private=private, exist_ok=True)
+            commit = api.upload_folder(repo_id=repository, folder_path=folder, **upload)
+        return str(commit.commit_url)

@@ -1,0 +1,90 @@
+"""The momentum encoder: a slow copy of the backbone that writes the real memory."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put ``module`` in eval mode for a while; every submodule then gets its own mode back."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+class MomentumEncoder(nn.Module):
+    r"""Follow a backbone slowly: :math:`E_m \leftarrow \lambda E_m + (1 - \lambda) E`.
+
+    No parameter of it ever requires a gradient, so optimizers and DDP pass it by.
+
+    Args:
+        backbone: The encoder to follow; copied here, not kept.
+        momentum: Share of itself it keeps at each update, :math:`\lambda`.
+
+    Example:
+        >>> backbone = nn.Linear(1, 1, bias=False)
+        >>> encoder = MomentumEncoder(backbone, momentum=0.9)
+        >>> _ = nn.init.ones_(encoder.encoder.weight), nn.init.zeros_(backbone.weight)
+        >>> encoder.update(backbone)
+        >>> round(encoder(torch.ones(1, 1)).item(), 4)
+        0.9
+    """
+
+    def __init__(self, backbone: nn.Module, momentum: float) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.encoder = copy.deepcopy(backbone).requires_grad_(False)
+        self.encoder.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in eval mode: what enters the memory does not depend on its batch or on dropout."""
+        # DIFF[released code]: train mode there, with BatchNorm statistics of its own.
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, x: Any) -> Tensor:
+        """Return the features that enter the memory."""
+        features: Tensor = self.encoder(x)
+        return features
+
+    @torch.no_grad()
+    def copy_buffers(self, backbone: nn.Module) -> None:
+        """Take over what the backbone keeps besides parameters, such as BatchNorm statistics."""
+        for mine, theirs in zip(self.encoder.buffers(), backbone.buffers(), strict=True):
+            mine.copy_(theirs)
+
+    @torch.no_grad()
+    def update(self, backbone: nn.Module) -> None:
+        """Move one step towards ``backbone``."""
+        mine, theirs = list(self.encoder.parameters()), list(backbone.parameters())
+        average = get_ema_multi_avg_fn(self.momentum)  # type: ignore[no-untyped-call]
+        average(mine, theirs, None)
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"momentum={self.momentum}"
+
+
+def trains(module: nn.Module) -> bool:
+    """Return whether any parameter of ``module`` requires a gradient."""
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def follow(backbone: nn.Module, momentum: float) -> MomentumEncoder | None:
+    """Return a momentum encoder, or None where it would never differ from the backbone."""
+    for name, parameter in backbone.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise ValueError(
+                f"backbone must have its parameters initialised, {name!r} is still lazy; "
+                "run one batch through the backbone first"
+            )
+    return MomentumEncoder(backbone, momentum) if momentum and trains(backbone) else None

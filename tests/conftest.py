@@ -1,0 +1,22 @@
+"""One torch thread for every test, and a way to the real data."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_root():
+    root = os.environ.get("HMA_DATA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("real data is absent: set HMA_DATA to its folder")
+    return Path(root)

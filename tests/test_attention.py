@@ -1,0 +1,82 @@
+"""The read against its formula, written out with loops in float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import read_one
+
+from hma.attention import MemoryRead
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize("scale", ["head", "token"])
+@pytest.mark.parametrize("top_k", [None, 2, 50])
+def test_read_matches_the_formula(neighbours, scale, top_k):
+    read = MemoryRead(dim=6, num_heads=2, dropout=0.0, scale=scale, top_k=top_k).double()
+    tokens, memory = torch.randn(3, 6).double(), torch.randn(5, 6).double()
+    by_hand = [
+        read_one(read, token, torch.cat([tokens if neighbours else token[None], memory]))
+        for token in tokens
+    ]
+    found = read(tokens, read.project(memory), neighbours=neighbours)
+    torch.testing.assert_close(found, torch.stack(by_hand))
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    batch=st.integers(0, 4),
+    rows=st.integers(0, 5),
+    heads=st.sampled_from([1, 2, 3]),
+    width=st.integers(1, 3),
+    neighbours=st.booleans(),
+)
+def test_read_matches_the_formula_at_any_size(batch, rows, heads, width, neighbours):
+    read = MemoryRead(dim=heads * width, num_heads=heads, dropout=0.0).double()
+    tokens = torch.randn(batch, heads * width).double()
+    memory = torch.randn(rows, heads * width).double()
+    found = read(tokens, read.project(memory), neighbours=neighbours)
+    assert found.shape == tokens.shape
+    for token, out in zip(tokens, found, strict=True):
+        seen = torch.cat([tokens if neighbours else token[None], memory])
+        torch.testing.assert_close(out, read_one(read, token, seen))
+
+
+def test_a_query_never_sees_another_query():
+    read = MemoryRead(dim=6, num_heads=2, dropout=0.0).double()
+    tokens, memory = torch.randn(3, 6).double(), read.project(torch.randn(5, 6).double())
+    alone = torch.cat([read(token[None], memory, neighbours=False) for token in tokens])
+    torch.testing.assert_close(read(tokens, memory, neighbours=False), alone)
+
+
+def test_a_row_of_bias_minus_infinity_is_never_seen():
+    read = MemoryRead(dim=6, num_heads=2, dropout=0.0).double()
+    tokens, memory = torch.randn(3, 6).double(), torch.randn(5, 6).double()
+    bias = torch.tensor([0.0, float("-inf"), 0.0, float("-inf"), 0.0]).double()
+    some = read(tokens, read.project(memory, bias), neighbours=False)
+    torch.testing.assert_close(some, read(tokens, read.project(memory[::2]), neighbours=False))
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_weights_sum_to_one_over_everything_seen(neighbours):
+    read = MemoryRead(dim=6, num_heads=2)
+    _, weights = read.read(
+        torch.randn(3, 6), read.project(torch.randn(5, 6)), neighbours=neighbours
+    )
+    torch.testing.assert_close(weights.own.sum(-1) + weights.memory.sum(-1), torch.ones(2, 3))
+
+
+def test_top_k_keeps_the_largest_weights_and_does_not_renormalise():
+    read, full = MemoryRead(dim=6, num_heads=2, top_k=2), MemoryRead(dim=6, num_heads=2)
+    full.load_state_dict(read.state_dict())
+    tokens, memory = torch.randn(3, 6), read.project(torch.randn(5, 6))
+    kept = torch.cat(read.read(tokens, memory, neighbours=False)[1], dim=-1)
+    every = torch.cat(full.read(tokens, memory, neighbours=False)[1], dim=-1)
+    largest = every.sort(dim=-1, descending=True).values[..., :2]
+    assert (kept > 0).sum(dim=-1).eq(2).all()
+    torch.testing.assert_close(kept.sort(dim=-1, descending=True).values[..., :2], largest)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(ValueError, match="num_heads must divide dim, got 4 and 6"):
+        MemoryRead(dim=6, num_heads=4)

@@ -1,0 +1,231 @@
+"""The whole model against its definition, and its contexts against rows one by one."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import predict
+from torch import nn
+
+from hma import HMA, ConfigError, HMAConfig
+
+ROWS = ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"]
+SIZES = {
+    "rma": {"queue_size": 5},
+    "abd": {},
+    "abd+syn": {"slots_per_class": 2},
+    "abd+rma": {"queue_size": 5},
+    "hma": {"queue_size": 5, "slots_per_class": 2},
+    "param": {},
+}
+
+
+def small(row="hma", num_classes=3, **changes):
+    if row != "param":
+        changes = {"label_dim": 4} | changes
+    config = HMAConfig.ablation(row, num_heads=2, dropout=0.0, **SIZES[row], **changes)
+    return HMA(nn.Linear(3, 8), num_classes, config, feature_dim=8).double()
+
+
+def filled(model, rows=7):
+    labels = torch.arange(rows) % model.num_labels
+    model.remember(torch.randn(rows, 3).double(), labels)
+    return model
+
+
+def test_the_module_has_the_papers_number_of_parameters():
+    backbone = nn.Identity()
+    model = HMA(backbone, 47, HMAConfig(label_dim=64, slots_per_class=8), feature_dim=768)
+    assert sum(p.numel() for p in model.parameters()) == 15_583_215
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("num_classes", [3, 1])
+@pytest.mark.parametrize("written", [0, 3, 7])
+def test_logits_match_the_definition(row, num_classes, written):
+    model = filled(small(row, num_classes), written)
+    x = torch.randn(4, 3).double()
+    expected = predict(model, model.backbone(x))
+    assert expected.shape == (4, num_classes)
+    torch.testing.assert_close(model.train()(x), expected)
+    torch.testing.assert_close(model.eval()(x), expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"readout": "features"},
+        {"readout": "label"},
+        {"scale": "token"},
+        {"queue_labels": "frozen"},
+        {"top_k": 2},
+        {"slot_init": "zeros"},
+    ],
+    ids=str,
+)
+def test_logits_match_the_definition_under_every_switch(changes):
+    model = filled(small(**changes))
+    x = torch.randn(4, 3).double()
+    torch.testing.assert_close(model(x), predict(model, model.backbone(x)))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    batch=st.integers(0, 5),
+    classes=st.integers(1, 4),
+    queue=st.integers(0, 4),
+    slots=st.integers(0, 3),
+    written=st.integers(0, 9),
+    context=st.sampled_from(["batch", "alone", "anchors"]),
+)
+def test_logits_match_the_definition_at_any_size(batch, classes, queue, slots, written, context):
+    config = HMAConfig(
+        queue_size=queue, slots_per_class=slots, num_heads=2, label_dim=2, context=context
+    )
+    model = filled(HMA(nn.Linear(3, 4), classes, config, feature_dim=4).double(), written).eval()
+    model.set_anchors(torch.randn(2, 3).double())
+    x = torch.randn(batch, 3).double()
+    found = model(x)
+    assert found.shape == (batch, classes)
+    if batch:
+        torch.testing.assert_close(found, predict(model, model.backbone(x), context))
+
+
+@pytest.mark.parametrize("context", ["alone", "anchors"])
+@pytest.mark.parametrize("row", ROWS)
+def test_a_prediction_does_not_depend_on_its_neighbours(row, context):
+    model = filled(small(row)).float().eval()
+    if context == "anchors" and not model.config.batch_attention:
+        with pytest.raises(ConfigError, match="needs batch_attention=True"):
+            model.context = context
+        return
+    if context == "anchors":
+        model.set_anchors(torch.randn(6, 3))
+    model.context = context
+    x = torch.randn(64, 3)
+    one_by_one = torch.cat([model(row[None]) for row in x])
+    assert (model(x) - one_by_one).abs().max() <= 1e-6
+    assert (model(x[7:19]) - one_by_one[7:19]).abs().max() <= 1e-6
+
+
+def test_in_context_batch_neighbours_do_matter():
+    model = filled(small()).eval()
+    x = torch.randn(4, 3).double()
+    assert (model(x)[:1] - model(x[:1])).abs().max() > 1e-4
+
+
+def test_anchors_are_the_rest_of_a_batch_that_never_changes():
+    model = filled(small()).eval()
+    anchors, x = torch.randn(5, 3).double(), torch.randn(3, 3).double()
+    together = torch.cat([model(torch.cat([row[None], anchors]))[:1] for row in x])
+    model.set_anchors(anchors)
+    model.context = "anchors"
+    torch.testing.assert_close(model(x), together)
+
+
+def test_training_sees_the_batch_whatever_the_context():
+    model = filled(small(context="alone")).train()
+    x = torch.randn(4, 3).double()
+    torch.testing.assert_close(model(x), predict(model, model.backbone(x), "batch"))
+
+
+def test_the_anchors_context_without_anchors_says_what_to_call():
+    model = small(context="anchors").eval()
+    with pytest.raises(RuntimeError, match=r"call model.set_anchors\(x\) first"):
+        model(torch.randn(2, 3).double())
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_trainable_parameter_gets_a_gradient(row):
+    model = filled(small(row))
+    nn.functional.cross_entropy(
+        model(torch.randn(4, 3).double()), torch.tensor([0, 1, 2, 0])
+    ).backward()
+    without = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == []
+
+
+def test_soft_labels_train_and_hard_ids_are_remembered():
+    model = small()
+    x, y = torch.randn(4, 3).double(), torch.tensor([0, 1, 2, 0])
+    soft = 0.7 * nn.functional.one_hot(y, 3).double() + 0.3 * nn.functional.one_hot(y.flip(0), 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(20):
+        loss = nn.functional.cross_entropy(model(x), soft)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.remember(x, y)
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert model.memory_state().labels.tolist() == [0, 0, 1, 2, 0]
+
+
+def test_slots_that_start_at_zero_stay_identical_and_normal_ones_do_not():
+    for start, same in [("zeros", True), ("normal", False)]:
+        model = filled(small(slot_init=start))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(5):
+            loss = nn.functional.cross_entropy(
+                model(torch.randn(4, 3).double()), torch.tensor([0, 1, 2, 0])
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        first, second = model.memory_state().slots.view(3, 2, 8).unbind(dim=1)
+        assert torch.allclose(first, second, atol=1e-12) is same
+
+
+def test_live_queue_labels_follow_the_table_and_frozen_ones_do_not():
+    x = torch.randn(4, 3).double()
+    for kind, moves in [("live", True), ("frozen", False)]:
+        model = filled(small("rma", queue_labels=kind)).eval()
+        before = model(x)
+        with torch.no_grad():
+            model.tokens.table.weight[:-1] += 1.0
+        assert torch.allclose(before, model(x)) is not moves
+
+
+def test_a_dict_batch_reaches_the_backbone_untouched():
+    class TakesDict(nn.Module):
+        feature_dim = 8
+
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(3, 8)
+
+        def forward(self, batch):
+            return self.body(batch["x"])
+
+    model = HMA(TakesDict(), 3, HMAConfig(queue_size=4, slots_per_class=1))
+    batch = {"x": torch.randn(2, 3), "name": ["a", "b"]}
+    assert model(batch).shape == (2, 3)
+    model.remember(batch, torch.tensor([1, 2]))
+    assert model.memory_state().labels.tolist() == [1, 2]
+
+
+def test_remember_before_any_forward_and_an_empty_batch_are_fine():
+    model = small()
+    model.remember(torch.randn(2, 3).double(), torch.tensor([2, 0]), ids=torch.tensor([7, 9]))
+    model.remember(torch.empty(0, 3).double(), torch.empty(0, dtype=torch.long))
+    assert model(torch.empty(0, 3).double()).shape == (0, 3)
+    assert model.memory_state().ids.tolist() == [7, 9]
+
+
+def test_ignored_rows_may_carry_any_label():
+    model = small()
+    y, ignore = torch.tensor([2, -100, 1]), torch.tensor([False, True, False])
+    model.remember(torch.randn(3, 3).double(), y, ignore=ignore)
+    assert model.memory_state().labels.tolist() == [2, 1]
+
+
+def test_a_frozen_memory_refuses_to_change_and_can_be_thawed():
+    model = filled(small()).eval()
+    model.freeze_memory()
+    for change in (lambda: filled(model), model.reset_memory):
+        with pytest.raises(RuntimeError, match=r"frozen; call model.freeze_memory\(False\)"):
+            change()
+    model.freeze_memory(False)
+    model.reset_memory()
+    assert len(model.memory_state().labels) == 0
