@@ -133,7 +133,8 @@ def test_slot_usage_is_the_mean_share_and_an_avoided_slot_is_unused():
         read.to_queries.weight.zero_()  # every query asks for the same thing ...
         read.to_queries.bias.normal_(std=5)
         wanted = read.to_queries.bias @ read.to_keys_values.weight[: read.dim]
-        model.synthetic.slots[3] = -1e3 * wanted[:8]  # ... which slot 3 is the opposite of
+        model.synthetic.slots[:] = 1e3 * wanted[:8]  # ... which is what the slots offer,
+        model.synthetic.slots[3] *= -1  # all but one
     found = slot_diagnostics(model, x)
     assert not found.used[3]
     assert found.used[[0, 1, 2, 4, 5]].all()

@@ -17,12 +17,15 @@ MAY_IMPORT = {
     "training": {"core", "data", "methods"},
     "tables": {"core", "data", "backbones", "methods", "training"},
     "report": {"core", "tables"},
+    "runs": {"core", "data", "backbones", "methods", "training", "report"},
+    "adapters": {"core"},
+    "estimator": {"core", "data", "backbones", "methods", "training"},
     "benchmarks": {"core", "backbones"},
     "quickstart": {"core", "data", "backbones", "methods", "training"},
     "__main__": {"cli"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__"}
-EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "typer",
+EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "cyclopts",
           "huggingface_hub", "transformers", "lightning", "onnx"]  # fmt: skip
 
 

@@ -108,6 +108,31 @@ def test_a_released_checkpoint_gives_the_released_logits(num_classes, top_k, par
     torch.testing.assert_close(model(x).double(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_released_param_checkpoint_gives_the_released_logits():
+    state = released_state(queue=M, slots=0)
+    width = F + L
+    state = {n: v for n, v in state.items() if n not in ("queue", "queue_ptr")}
+    for name in ("encoder", "momen_encoder"):  # without label embeddings a token is its features
+        state[f"{name}.body.weight"] = torch.randn(width, 5)
+        state[f"{name}.body.bias"] = torch.randn(width)
+    backbone = Encoder()
+    backbone.body = nn.Linear(5, width)
+    model = load_released(state, backbone, num_heads=HEADS)
+    x = torch.randn(4, 5)
+    d = {name: value.double() for name, value in state.items()}
+    tokens = x.double() @ d["encoder.body.weight"].T + d["encoder.body.bias"]
+    for name in ("local_read_block", "ABD_block"):
+        tokens = torch.stack([block(state, name, t, t[None], None) for t in tokens])
+    expected = tokens @ d["fc.weight"].T + d["fc.bias"]
+    torch.testing.assert_close(model(x).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_checkpoint_with_null_keys_is_refused_not_misread():
+    state = released_state() | {"ABD_block.mab.null_k": torch.zeros(1, 1, F + L)}
+    with pytest.raises(CheckpointError, match=r"ABD_block.mab.null_k.*changes the logits"):
+        load_released(state, Encoder(), num_heads=HEADS)
+
+
 def test_writing_goes_on_where_the_released_pointer_stood():
     model = load_released(released_state(), Encoder(), num_heads=HEADS)
     before = model.real.queue.features.clone()

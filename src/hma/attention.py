@@ -147,4 +147,5 @@ class MemoryRead(nn.Module):
 
     def _split(self, rows: Tensor) -> Tensor:
         width = self.dim // self.num_heads
-        return rows.view(rows.shape[0], self.num_heads, width).transpose(0, 1)  # (N, D) -> (H, N, D/H)
+        heads = rows.view(rows.shape[0], self.num_heads, width)  # not len(): exporters would fix it
+        return heads.transpose(0, 1)  # (N, D) -> (H, N, D/H)

@@ -1,13 +1,23 @@
 """A projection kept for as long as the tensors behind it stay as they were."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from hma.attention import Projected
 from hma.memory import Memories
 
 Key = tuple[object, ...]
+
+
+class Held(NamedTuple):
+    """A projection, what it was made from, and aliases that keep those addresses taken."""
+
+    key: Key
+    memories: Memories
+    aliases: list[Tensor]
 
 
 class ProjectionCache:
@@ -18,7 +28,8 @@ class ProjectionCache:
     """
 
     def __init__(self) -> None:
-        self._held: tuple[Key, Memories] | None = None
+        self._held: Held | None = None
+        self._pinned: tuple[str, Memories] | None = None
 
     def get(
         self, context: str, behind: Iterable[Tensor], build: Callable[[], Memories]
@@ -27,22 +38,41 @@ class ProjectionCache:
         behind = list(behind)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in behind):
             return build()  # gradients must reach the memory
-        key = _key(context, behind)
-        if self._held is None or self._held[0] != key:
+        try:
+            key = _key(context, behind)
+        except RuntimeError:  # tensors of inference mode have no version, of torch.func no address
+            return build()
+        held = self._held
+        if held is None or held.key != key:
             # a tensor born in inference mode could never again meet one that needs a gradient
             with torch.inference_mode(False), torch.no_grad():
-                self._held = key, build()
-        return self._held[1]
+                held = Held(key, build(), [tensor.detach() for tensor in behind])
+            self._held = held
+        return held.memories
 
-    def held(self, context: str) -> Memories | None:
-        """Return what is held for ``context``, unchecked: for compilers, which see constants."""
-        if self._held is not None and self._held[0][0] == context:
-            return self._held[1]
+    def pin(self, context: str, behind: Iterable[Tensor], build: Callable[[], Memories]) -> None:
+        """Project now, for compilers to find."""
+        with torch.no_grad():
+            real, synthetic = self.get(context, behind, build)
+            self._pinned = context, Memories(_apart(real), _apart(synthetic))
+
+    def pinned(self, context: str) -> Memories | None:
+        """Return what was pinned for ``context``, unchecked: for compilers, which see constants."""
+        if self._pinned is not None and self._pinned[0] == context:
+            return self._pinned[1]
         return None
 
     def clear(self) -> None:
         """Forget the projection."""
-        self._held = None
+        self._held = self._pinned = None
+
+
+def _apart(projected: Projected | None) -> Projected | None:
+    """Return keys and values with storage of their own, as exporters want constants to be."""
+    if projected is None:
+        return None
+    keys, values, bias = projected
+    return Projected(keys.contiguous(), values.contiguous(), bias)
 
 
 def _key(context: str, behind: list[Tensor]) -> Key:

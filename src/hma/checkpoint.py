@@ -3,20 +3,31 @@
 import hashlib
 import json
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
+from shutil import rmtree
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from hma.config import ConfigError, HMAConfig
+from hma.config import HMAConfig
 from hma.files import written_whole
 from hma.model import HMA
 
 MANIFEST = "hma.json"
 FORMAT = 1
+FIELDS = {
+    "format": int,
+    "num_classes": int,
+    "feature_dim": int,
+    "frozen": bool,
+    "config": dict,
+    "weights": str,
+    "sha256": str,
+}
 
 
 class CheckpointError(ValueError):
@@ -34,6 +45,11 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
         directory: Where to; made if needed.
         overwrite: Replace a checkpoint that is already there.
     """
+    if not isinstance(model, HMA):
+        raise TypeError(
+            f"model must be an HMA, got {type(model).__name__}; save the model inside the wrapper: "
+            "`.module` of a parallel one, `._orig_mod` of a compiled one"
+        )
     folder = Path(directory)
     manifest = folder / MANIFEST
     if manifest.exists() and not overwrite:
@@ -58,6 +74,8 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
     for old in folder.glob("model-*.safetensors"):
         if old != weights:
             old.unlink()
+    for left in chain(folder.glob(f".{MANIFEST}-*"), folder.glob(".model-*.safetensors-*")):
+        rmtree(left)  # by a save that was killed
 
 
 def load(directory: str | Path, backbone: nn.Module) -> HMA:
@@ -75,11 +93,11 @@ def load(directory: str | Path, backbone: nn.Module) -> HMA:
     try:
         config = HMAConfig.from_dict(description["config"])
         state = load_file(weights)
-    except (ConfigError, SafetensorError) as error:
+        model = HMA(
+            backbone, description["num_classes"], config, feature_dim=description["feature_dim"]
+        )
+    except (ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} cannot be loaded: {error}") from error
-    model = HMA(
-        backbone, description["num_classes"], config, feature_dim=description["feature_dim"]
-    )
     state = _match_momentum_encoder(state, model)
     problems = differing(state, model)
     if problems:
@@ -148,24 +166,29 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = folder / MANIFEST
     try:
         description = json.loads(manifest.read_text())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
             f"{folder} is no checkpoint of hma: it has no {MANIFEST}; name a folder that hma.save "
             "wrote, or use hma.load_released for one of the authors'"
         ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{manifest} is damaged: {error}; restore it from a copy") from error
-    wanted = {"format", "num_classes", "feature_dim", "frozen", "config", "weights", "sha256"}
-    missing = wanted - set(description) if isinstance(description, dict) else wanted
+    missing = FIELDS.keys() - set(description) if isinstance(description, dict) else FIELDS.keys()
     if missing:
         raise CheckpointError(f"{manifest} is no manifest of hma: it lacks {sorted(missing)}")
     if description["format"] != FORMAT:
         raise CheckpointError(
-            f"{manifest} has format {description['format']}, this hma reads format {FORMAT}; "
+            f"{manifest} has format {description['format']!r}, this hma reads format {FORMAT}; "
             "install the version that wrote it"
         )
-    name = str(description["weights"])
-    if Path(name).name != name:
+    for name, kind in FIELDS.items():
+        if not isinstance(description[name], kind):
+            raise CheckpointError(
+                f"{manifest} is damaged: {name} must be of type {kind.__name__}, "
+                f"got {description[name]!r}; restore it from a copy"
+            )
+    name = description["weights"]
+    if name in ("", "..") or Path(name).name != name:
         raise CheckpointError(f"{manifest} names weights outside its folder: {name!r}")
     result: dict[str, Any] = description
     return result

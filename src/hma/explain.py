@@ -59,6 +59,11 @@ class Explanation:
         """Predicted class ids, ``(B,)``."""
         return self.probabilities.argmax(dim=1)
 
+    @property
+    def sources(self) -> int:
+        """Number of things a prediction can look at, itself included."""
+        return 1 + sum(shares.shape[1] for _, shares, _, _ in self._parts())
+
     def top(self, row: int, k: int = 5) -> list[Source]:
         """Return the ``k`` sources that the prediction of ``row`` looked at most."""
         found = [Source("itself", row, float(self.itself[row]), UNKNOWN, UNKNOWN)]
@@ -113,7 +118,7 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
     places = model.real.queue.order() if model.real is not None else anchors.new_empty(0).long()
     count = len(features)
     own_real, queue_real = _first_read(trace.real, count, places)
-    own, rest = _second_read(trace.synthetic, count)
+    own, rest = _second_read(trace.synthetic, count, places)
     num_slots = 0 if model.synthetic is None else len(model.synthetic.classes)
     slots, to_anchors = rest[:, :num_slots], rest[:, num_slots:]  # (B, S), (B, A)
     queue = own @ queue_real  # (B, N)
@@ -130,7 +135,7 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
     memory = model.memory_state()
     return Explanation(
         logits=trace.logits,
-        probabilities=_probabilities(trace.logits),
+        probabilities=probabilities(trace.logits),
         itself=itself[:, 0],
         queue=queue,
         batch=batch,
@@ -153,10 +158,10 @@ def _first_read(weights: Weights | None, count: int, places: Tensor) -> tuple[Te
     return own, weights.memory.float().mean(dim=0)[:, places]  # (H, B, M) -> (B, N)
 
 
-def _second_read(weights: Weights | None, count: int) -> tuple[Tensor, Tensor]:
+def _second_read(weights: Weights | None, count: int, places: Tensor) -> tuple[Tensor, Tensor]:
     """Return the shares over the batch ``(B, B)`` and over slots and anchors ``(B, S + A)``."""
     if weights is None:
-        return torch.eye(count), torch.zeros(count, 0)
+        return torch.eye(count, device=places.device), torch.zeros(count, 0, device=places.device)
     own = weights.own.float().mean(dim=0)  # (H, B, B or 1) -> (B, B or 1)
     if own.shape[1] != count or weights.own.shape[-1] == 1:
         own = torch.diag(own[:, 0])
@@ -172,7 +177,8 @@ def _by_class(num_labels: int, *parts: tuple[Tensor, Tensor]) -> Tensor:
     return summed[:, :-1]
 
 
-def _probabilities(logits: Tensor) -> Tensor:
+def probabilities(logits: Tensor) -> Tensor:
+    """Return the probability of each class, ``(B, C)``; one logit gives two columns."""
     if logits.shape[1] > 1:
         return logits.float().softmax(dim=1)
     positive = logits.float().sigmoid()

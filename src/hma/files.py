@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryDirectory
 
 
 @contextmanager
@@ -12,15 +12,12 @@ def written_whole(target: Path) -> Iterator[Path]:
     """Yield a path to write to; it becomes ``target`` if the block ends well, else it is removed.
 
     A crash, a full disk or an error inside the block leaves whatever ``target`` was before.
+    The path lies in a folder of its own, so that what a writer makes beside it goes with it.
     """
-    handle, name = mkstemp(dir=target.parent, prefix=f".{target.name}-")
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        temporary = Path(folder) / target.name
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

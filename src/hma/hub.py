@@ -48,9 +48,11 @@ class HubMixin:
             from huggingface_hub import HfApi
         except ImportError as error:
             raise ImportError("push_to_hub needs: pip install 'hma-torch[hub]'") from error
-        api = HfApi()
+        api = HfApi(token=upload.pop("token", None))
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
             api.create_repo(repository, private=private, exist_ok=True)
+            # each save names its weights anew, so those of the last push would stay for ever
+            upload = {"delete_patterns": "model-*.safetensors"} | upload
             commit = api.upload_folder(repo_id=repository, folder_path=folder, **upload)
         return str(commit.commit_url)

@@ -150,6 +150,7 @@ class HMA(HubMixin, nn.Module):
         if context == "anchors" and not self.config.batch_attention:
             raise ConfigError("context='anchors' needs batch_attention=True, got False")
         self._context = context
+        self._refresh()
 
     @property
     def _sees_neighbours(self) -> bool:
@@ -171,7 +172,7 @@ class HMA(HubMixin, nn.Module):
         if self.training:
             return self._project()
         if torch.compiler.is_compiling():
-            held = self._cache.held(self._context) if self.frozen else None
+            held = self._cache.pinned(self._context) if self.frozen else None
             return self._project() if held is None else held
         return self._cache.get(self._context, self._behind_memories(), self._project)
 
@@ -190,6 +191,14 @@ class HMA(HubMixin, nn.Module):
                 anchors = self.real.read(anchors, real, neighbours=False)
         return Memories(real, self.synthetic.project(self.tokens, anchors))
 
+    def _refresh(self) -> None:
+        """Drop the cached projection; a frozen memory in eval mode is projected anew."""
+        self._cache.clear()
+        unset = self._context == "anchors" and self.anchors.shape[0] == 0
+        if self.frozen and not self.training and not unset:
+            with torch.autocast(self.anchors.device.type, enabled=False):
+                self._cache.pin(self._context, self._behind_memories(), self._project)
+
     def _behind_memories(self) -> Iterator[Tensor]:
         yield self.anchors
         for module in (self.tokens, self.real, self.synthetic):
@@ -199,15 +208,15 @@ class HMA(HubMixin, nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; a change of it drops the cached projection."""
-        if mode != self.training:
-            self._cache.clear()
-        return super().train(mode)
+        changed = mode != self.training
+        super().train(mode)
+        if changed:
+            self._refresh()
+        return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._cache.clear()
-        if self.frozen:
-            self.freeze_memory()
+        self._refresh()
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -284,7 +293,9 @@ class HMA(HubMixin, nn.Module):
             with evaluating(self.backbone):
                 features = expect_tensor("features", self.backbone(x))
         expect_shape("features", features, None, self.feature_dim)
-        self.anchors = features.detach().to(self.anchors, copy=True)
+        with torch.inference_mode(False):
+            self.anchors = features.detach().to(self.anchors, copy=True)
+        self._refresh()
 
     # ------------------------------------------------------------- the memory itself
 
@@ -295,10 +306,7 @@ class HMA(HubMixin, nn.Module):
         drops it, and ``freeze_memory(False)`` makes the memory writable again.
         """
         self.frozen = frozen
-        self._cache.clear()
-        if frozen and not self.training:
-            with torch.no_grad(), torch.autocast(self.anchors.device.type, enabled=False):
-                self._memories()
+        self._refresh()
 
     def reset_memory(self) -> None:
         """Forget every remembered row; slots, anchors and weights stay."""

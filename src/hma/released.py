@@ -49,14 +49,18 @@ def load_released(
         copy = model.momentum_encoder.encoder
         renamed |= _backbone_state(state, source, copy, "momentum_encoder.encoder.")
     renamed |= {"head.weight": state["fc.weight"], "head.bias": state["fc.bias"]}
-    renamed |= {"tokens.table.weight": state["label_embeddings.weight"]}
+    if model.tokens.table is not None:
+        renamed["tokens.table.weight"] = state["label_embeddings.weight"]
     for theirs, ours in BLOCKS.items():
         if _has(state, theirs):
             renamed |= _block_state(state, theirs, ours)
     if "global_memories" in state:
         renamed["synthetic.slots"] = state["global_memories"]
     renamed |= _queue_state(state, feature_dim)
-    renamed["anchors"] = model.anchors
+    empty = {
+        n: v for n, v in model.state_dict().items() if n.startswith(("anchors", "real.queue."))
+    }
+    renamed = empty | renamed
     model.load_state_dict(renamed)
     return model.eval()
 
@@ -87,9 +91,13 @@ def _shape_of(
             f"state_dict is no released HMA checkpoint: it lacks {missing or list(BLOCKS)}"
         )
     num_classes, read = state["fc.weight"].shape
-    label_dim = state["label_embeddings.weight"].shape[1]
     block = next(prefix for prefix in BLOCKS if _has(state, prefix))
-    feature_dim = len(state[f"{block}ln0.weight"]) - label_dim
+    width = len(state[f"{block}ln0.weight"])
+    if _has(state, "local_read_block.") and "queue" not in state:
+        param = HMAConfig.ablation("param", num_heads=num_heads, scale="token", momentum=momentum)
+        return param, num_classes, width
+    label_dim = state["label_embeddings.weight"].shape[1]
+    feature_dim = width - label_dim
     widths = {feature_dim + label_dim: "all", feature_dim: "features", label_dim: "label"}
     slots = len(state["global_memories"]) if "global_memories" in state else 0
     config = HMAConfig.from_dict(
@@ -110,6 +118,13 @@ def _shape_of(
 
 
 def _block_state(state: dict[str, Tensor], theirs: str, ours: str) -> dict[str, Tensor]:
+    known = [f"{theirs}{layer}." for layer in (*LAYERS, "fc_k", "fc_v")]
+    strange = [n for n in state if n.startswith(theirs) and not n.startswith(tuple(known))]
+    if strange:
+        raise CheckpointError(
+            f"state_dict has {strange[0]!r}, which changes the logits in a way hma does not have; "
+            "only checkpoints trained without null keys and head mixing can be loaded"
+        )
     renamed = {}
     for kind in ("weight", "bias"):
         for layer, name in LAYERS.items():

@@ -1,0 +1,181 @@
+"""The Hugging Face Trainer: HMA as it calls a model, and a callback that writes the memory."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.hooks import RemovableHandle
+
+from hma.adapters.writing import StepWriter, Unpack, find_hma
+from hma.errors import UserError
+from hma.model import HMA
+from hma.torchvision_ops import ensure_torchvision
+
+with suppress(ImportError):  # no torchvision, nothing to repair
+    ensure_torchvision()
+from transformers import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+
+def labels_apart(batch: Any) -> tuple[Any, Any]:
+    """Return a batch of named tensors as ``(everything else, labels)``."""
+    if not isinstance(batch, Mapping) or batch.get("labels") is None:
+        held = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
+        raise UserError(
+            f"labels must reach the model for the memory to learn them, it was called with {held}; "
+            "label smoothing and compute_loss_func keep them back: use ForTrainer(loss=...) instead"
+        )
+    x = {name: value for name, value in batch.items() if name != "labels" and value is not None}
+    return x, batch["labels"]
+
+
+class ForTrainer(nn.Module):
+    """An HMA that the Trainer can call: named tensors in, loss and logits out.
+
+    Args:
+        model: The model; its backbone gets the named tensors without the labels as one dict.
+        inputs: Makes the backbone's input from that dict, such as
+            ``lambda batch: batch["pixel_values"]``.
+        loss: Loss of logits ``(B, C)`` and labels ``(B,)``.
+
+    Example:
+        >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
+        >>> trained = ForTrainer(model, inputs=lambda batch: batch["pixel_values"])
+        >>> output = trained(pixel_values=torch.rand(4, 2), labels=torch.tensor([0, 1, 2, 0]))
+        >>> output["loss"].shape, output["logits"].shape
+        (torch.Size([]), torch.Size([4, 3]))
+    """
+
+    accepts_loss_kwargs = False
+    """The loss is a mean over rows, so the Trainer divides it by the accumulated batches."""
+
+    def __init__(
+        self,
+        model: HMA,
+        *,
+        inputs: Callable[[dict[str, Tensor]], Any] = dict,
+        loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.inputs = inputs
+        self.loss = loss
+
+    def forward(  # the Trainer keeps the columns that are named here
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        labels: Tensor | None = None,
+        **others: Tensor,
+    ) -> dict[str, Tensor]:
+        """Return the logits, and the loss where labels are given."""
+        named = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "pixel_values": pixel_values,
+            **others,
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        logits = self.model(self.inputs(given))
+        if labels is None:
+            return {"logits": logits}
+        return {"loss": self.loss(logits, labels), "logits": logits}
+
+    def unpack(self, batch: Any) -> tuple[Any, Any]:
+        """Take a batch apart as ``forward`` does."""
+        given, labels = labels_apart(batch)
+        return self.inputs(given), labels
+
+
+class RememberCallback(TrainerCallback):
+    """Call ``remember`` for every batch trained on, after the optimizer step that learned from it.
+
+    The Trainer tells callbacks when a step is done but not what was in it, so a hook on the model
+    keeps the arguments of its last training call. With gradient accumulation the batches wait
+    for the step. Checkpoints and evaluations come after this callback.
+
+    Args:
+        model: The model to write into; by default the one HMA inside the Trainer's model.
+        unpack: Takes the arguments of a call apart into ``(x, y)`` or ``(x, y, ids)``; by default
+            as :class:`ForTrainer` does, or ``labels`` from everything else.
+
+    Example, not run as a doctest because it trains::
+
+        trainer = Trainer(ForTrainer(model), arguments, train_dataset=rows,
+                          callbacks=[RememberCallback()])
+    """
+
+    def __init__(self, model: HMA | None = None, *, unpack: Unpack | None = None) -> None:
+        self.model = model
+        self.unpack = unpack
+        self._hook: RemovableHandle | None = None
+        self._called: Any = None
+        self._writer: StepWriter | None = None
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Find the model and begin to listen to it."""
+        assert model is not None
+        if args.n_gpu > 1:
+            raise UserError(
+                f"the memory cannot follow a model that is split over {args.n_gpu} devices in one "
+                "process; start one process per device with torchrun, or set CUDA_VISIBLE_DEVICES"
+            )
+        own = model.unpack if isinstance(model, ForTrainer) else labels_apart
+        self._writer = StepWriter(find_hma(model, self.model), self.unpack or own)
+        self._stop_listening()
+        self._hook = model.register_forward_pre_hook(self._listen, with_kwargs=True)
+
+    def _listen(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if module.training and torch.is_grad_enabled():
+            self._called = args[0] if len(args) == 1 and not kwargs else dict(kwargs)
+
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Hold a batch whose gradients are being accumulated."""
+        assert self._writer is not None
+        if self._called is None:
+            raise UserError(
+                "the model was not called in training mode during this step, so the memory cannot "
+                "know the batch; let compute_loss call the model it is given"
+            )
+        called, self._called = self._called, None
+        self._writer.hold(called)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Hold the last batch of the step and write all of them."""
+        self.on_substep_end(args, state, control)
+        assert self._writer is not None
+        self._writer.write()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stop listening."""
+        self._stop_listening()
+        self._writer = None
+
+    def _stop_listening(self) -> None:
+        self._called = None
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None

@@ -1,0 +1,101 @@
+"""Clocks: sides measured in turn, so that whatever the machine does meets all of them alike."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of each repeat.
+
+    Example:
+        >>> timing = Timing((0.2, 0.1, 0.4))
+        >>> timing.milliseconds, timing.best
+        (200.0, 0.1)
+    """
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle repeat, in seconds."""
+        return median(self.seconds)
+
+    @property
+    def best(self) -> float:
+        """The fastest repeat, in seconds."""
+        return min(self.seconds)
+
+    @property
+    def milliseconds(self) -> float:
+        """The middle repeat, in milliseconds."""
+        return 1000 * self.median
+
+
+def interleave(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
+    """Time every side ``repeats`` times in turn (A, B, A, B, ...), after one untimed round.
+
+    Args:
+        sides: What to time, by name.
+        repeats: Rounds.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for side in sides.values():
+        side()
+    with _without_garbage_collection():
+        for _ in range(repeats):
+            for name, side in sides.items():
+                start = time.perf_counter()
+                side()
+                seconds[name].append(time.perf_counter() - start)
+    return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+
+
+def square_products(sizes: Sequence[int]) -> dict[str, Callable[[], object]]:
+    """Return float32 products of square matrices to time, named by their number of rows."""
+    squares = {str(size): torch.randn(size, size) for size in sizes}
+    return {name: partial(torch.mm, square, square) for name, square in squares.items()}
+
+
+def gemm_rate(timings: Mapping[str, Timing], sizes: Sequence[int]) -> float:
+    """Return multiply-adds per second of the best repeat of the best of the square products.
+
+    Example:
+        >>> timings = {"1024": Timing((0.5, 0.25)), "2048": Timing((8.0,))}
+        >>> gemm_rate(timings, sizes=(1024, 2048)) == 1024**3 / 0.25
+        True
+    """
+    return max(size**3 / timings[str(size)].best for size in sizes)
+
+
+@contextmanager
+def using_threads(threads: int | None) -> Iterator[int]:
+    """Let torch use ``threads`` threads for a while; None leaves it as it is."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1 or None, got {threads}")
+        torch.set_num_threads(threads)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

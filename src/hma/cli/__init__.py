@@ -1,0 +1,46 @@
+"""The command line: each command in a file of its own, gathered here."""
+
+import errno
+import sys
+
+from cyclopts import App
+
+import hma
+from hma.checkpoint import CheckpointError
+from hma.cli.answer import evaluate, predict
+from hma.cli.bench import bench
+from hma.cli.explain import explain
+from hma.cli.quickstart import quickstart
+from hma.cli.report import report
+from hma.cli.train import train
+from hma.config import ConfigError
+from hma.errors import UserError
+from hma.training import Interrupted
+
+MISTAKES = (UserError, ConfigError, CheckpointError, FileExistsError, FileNotFoundError)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
+app = App(name="hma", help="Memory for any PyTorch classifier.", version=hma.__version__)
+for command in (quickstart, train, evaluate, predict, explain, report, bench):
+    app.command(command)
+
+
+def run() -> None:
+    """Run ``app``; mistakes of the user end with one line and exit code 2."""
+    try:
+        app()
+    except MISTAKES as error:
+        _stop(str(error), code=2)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _stop(f"{error}; earlier results are untouched", code=2)
+    except Interrupted as error:
+        _stop(f"{error}; the same command continues", code=130)
+    except KeyboardInterrupt:
+        _stop("interrupted; the same command continues", code=130)
+
+
+def _stop(message: str, code: int) -> None:
+    print(f"hma: {message}", file=sys.stderr)
+    sys.exit(code)

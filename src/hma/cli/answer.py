@@ -1,0 +1,90 @@
+"""``hma evaluate`` and ``hma predict``: what a trained run says of new rows."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import Progress
+
+from hma.cli.show import NAMES, score_table
+from hma.runs import MEMORY, PLAIN, Run
+from hma.runs.answers import evaluate as evaluate_run
+from hma.runs.answers import predict as predict_run
+from hma.runs.folder import rows_for
+
+
+def evaluate(
+    run: Path, source: str, *, target: str | None = None, skip_bad_files: bool = False
+) -> None:
+    """Score a run on labelled rows, in every inference context.
+
+    Parameters
+    ----------
+    run
+        A folder that hma train wrote.
+    source
+        Labelled rows of the same kind as at training.
+    target
+        Column of the labels; the one of training if not given.
+    skip_bad_files
+        Leave out images that cannot be read, and count them.
+    """
+    opened = Run.open(run)
+    rows = rows_for(opened, source, target=target, skip_bad_files=skip_bad_files, labelled=True)
+    found = evaluate_run(opened, rows)
+    scores = {(rows.name, NAMES[which]): contexts for which, contexts in found.items()}
+    console = Console()
+    console.print(score_table(scores, title=f"{len(rows)} rows of {source}"))
+    if rows.skipped:
+        console.print(f"left out {len(rows.skipped)} unreadable files")
+
+
+def predict(
+    run: Path,
+    source: str,
+    *,
+    output: Annotated[Path, Parameter(alias="-o")],
+    context: Literal["alone", "batch"] = "alone",
+    plain: bool = False,
+    batch_size: int = 256,
+    overwrite: bool = False,
+    skip_bad_files: bool = False,
+) -> None:
+    """Write label, probability and one column per class for every row, as CSV.
+
+    Parameters
+    ----------
+    run
+        A folder that hma train wrote.
+    source
+        Rows of the same kind as at training; labels are not needed and not looked at.
+    output
+        The CSV file; it appears when the last row is done.
+    context
+        'alone' never lets a row's neighbours change its prediction; 'batch' does.
+    plain
+        Ask the plain backbone instead of the one with memory.
+    batch_size
+        Rows at a time.
+    overwrite
+        Replace an existing file.
+    skip_bad_files
+        Leave out images that cannot be read, and count them.
+    """
+    if output.exists() and not overwrite:
+        raise FileExistsError(f"{output} exists already; pass --overwrite or another --output")
+    opened = Run.open(run)
+    rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
+    which = PLAIN if plain else MEMORY
+    done = 0
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("rows", total=None)
+        for done in predict_run(
+            opened, rows, output, which=which, context=context, batch_size=batch_size
+        ):
+            progress.update(bar, completed=done)
+    console = Console()
+    console.print(f"wrote {done} predictions to {output}")
+    if rows.skipped:
+        console.print(f"left out {len(rows.skipped)} unreadable files")

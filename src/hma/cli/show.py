@@ -1,0 +1,36 @@
+"""Numbers of a run as tables for the terminal."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from hma.runs import MEMORY, PLAIN, Run
+from hma.training import Scores
+
+NAMES = {PLAIN: "plain backbone", MEMORY: "with memory"}
+
+
+def comparison(run: Run) -> Table:
+    """Return the test scores of a run, the plain backbone first."""
+    methods = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
+    records = {NAMES[which]: run.record(which).tests for which in methods}
+    tests = dict.fromkeys(test for scores in records.values() for test in scores)
+    return score_table(
+        {(test, name): scores[test] for test in tests for name, scores in records.items()},
+        title="Test scores",
+    )
+
+
+def score_table(found: Mapping[tuple[str, str], Scores], title: str) -> Table:
+    """Return a table of scores: (test split, method) -> context -> metric -> value."""
+    metrics = dict.fromkeys(m for scores in found.values() for v in scores.values() for m in v)
+    table = Table(title=title)
+    for name in ("test", "method", "context"):
+        table.add_column(name)
+    for name in metrics:
+        table.add_column(name, justify="right")
+    for (test, method), scores in found.items():
+        for context, values in scores.items():
+            shown = [f"{values[m]:.4f}" if m in values else "—" for m in metrics]
+            table.add_row(test, method, context, *shown)
+    return table

@@ -1,0 +1,109 @@
+"""``hma train``: from data to a run folder with model, record and report."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from hma.cli.show import comparison
+from hma.config import HMAConfig
+from hma.data import PreparationOptions, is_builtin
+from hma.runs import RunOptions, write_page
+from hma.runs import train as train_run
+from hma.training import Recipe, progress_for_terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Where the rows come from and how they are split."""
+
+    target: str | None = None
+    """Column of the labels, for CSV and Parquet."""
+    validation: float = 0.15
+    """Share of the rows to select the epoch by; built-in data has splits of its own."""
+    test: float = 0.2
+    """Share of the rows to test on; built-in data has splits of its own."""
+    skip_bad_files: bool = False
+    """Leave out images that cannot be read, and count them."""
+    data_root: Path | None = None
+    """Folder of built-in data; $HMA_DATA or the cache folder if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneOptions:
+    """What makes features of the rows."""
+
+    backbone: str | None = None
+    """mlp, cnn, resnet18, gin, gcn, timm:NAME or hf:NAME_OR_DIR; fits the data if not given."""
+    weights: Path | None = None
+    """Local file with weights for the backbone."""
+    freeze_backbone: bool = False
+    """Train memory and head only."""
+
+
+DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptions()
+CONFIG, RECIPE = HMAConfig(), Recipe()
+
+
+def train(
+    source: str,
+    *,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    compare: bool = True,
+    report: bool = True,
+    seed: int = 0,
+    data: Annotated[DataOptions, Parameter(name="*", group="Data")] = DATA,
+    preparation: Annotated[PreparationOptions, Parameter(name="*", group="Data")] = PREPARATION,
+    backbone: Annotated[BackboneOptions, Parameter(name="*", group="Backbone")] = BACKBONE,
+    config: Annotated[HMAConfig, Parameter(name="*", group="Memory")] = CONFIG,
+    recipe: Annotated[Recipe, Parameter(name="*", group="Training")] = RECIPE,
+) -> None:
+    """Train a classifier with memory on your data, and the plain backbone beside it.
+
+    The same command again continues an interrupted run, or shows a finished one.
+
+    Parameters
+    ----------
+    source
+        A folder of class-named image folders, a CSV or Parquet file with --target, an .npz with
+        x and y, a TU-format graph folder, a .jsonl of {"text": ..., "label": ...}, or built-in
+        data such as digits, mnist, colored-mnist, tu:PROTEINS.
+    output
+        Run folder; runs/NAME if not given.
+    compare
+        Also train the plain backbone, for an honest comparison.
+    report
+        Write the page of the run.
+    seed
+        Decides splits, first weights and the order of rows.
+    """
+    options = RunOptions(
+        source=source if is_builtin(source) else str(Path(source).expanduser().absolute()),
+        target=data.target,
+        backbone=backbone.backbone,
+        weights=_absolute(backbone.weights),
+        frozen_backbone=backbone.freeze_backbone,
+        config=config,
+        recipe=recipe,
+        preparation=preparation,
+        seed=seed,
+        validation=data.validation,
+        test=data.test,
+        skip_bad_files=data.skip_bad_files,
+        data_root=_absolute(data.data_root),
+    )
+    console = Console()
+    folder = output or Path("runs") / (Path(source).stem or source).replace(":", "-")
+    run = train_run(
+        options, folder, compare=compare, progress=progress_for_terminal(), say=console.print
+    )
+    console.print(comparison(run))
+    if report:
+        console.print(f"report: {write_page(run)}")
+    console.print(f"run folder: {folder}")
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.expanduser().absolute())

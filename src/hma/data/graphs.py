@@ -1,0 +1,170 @@
+"""Graphs in the format of the TU collection: a few text files for a whole data set."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hma.data.labels import expect_present, listed
+from hma.data.task import Kind
+from hma.errors import UserError
+
+Integers = NDArray[np.int64]
+
+
+class GraphFolder:
+    """Graphs of a TU folder, whole in memory, laid end to end.
+
+    Edges are read as they are listed, directed; self-loops are dropped and an edge that is
+    listed twice counts once, as in PyG.
+
+    Args:
+        path: ``NAME`` with ``raw/NAME_A.txt`` inside, or the raw folder itself.
+
+    Shape:
+        - ``nodes_before``, ``edges_before``: ``(G + 1,)``, where each graph begins.
+        - ``edges``: ``(2, E)``, node numbers inside their own graph.
+        - ``node_labels``: ``(N, K)`` or None; ``node_attributes``: ``(N, A)`` or None.
+    """
+
+    kind: Kind = "graph"
+    skipped: Sequence[str] = ()
+
+    def __init__(self, path: Path) -> None:
+        adjacency = find_adjacency(path)
+        if adjacency is None:
+            raise UserError(f"{path} holds no graphs: neither raw/NAME_A.txt nor NAME_A.txt")
+        self.folder = adjacency.parent
+        self.name = adjacency.name.removesuffix("_A.txt")
+        graph_of, count = self._graph_of_nodes()
+        order = np.argsort(graph_of, kind="stable")  # nodes of a graph need not stand together
+        sizes = np.bincount(graph_of, minlength=count)
+        self.nodes_before = torch.from_numpy(_before(sizes))
+        self._read_edges(graph_of, order)
+        labels = self._rows("node_labels", np.int64, len(order))
+        attributes = self._rows("node_attributes", np.float64, len(order))
+        self.node_labels = None if labels is None else torch.from_numpy(labels[order])
+        self.node_attributes = None if attributes is None else torch.from_numpy(attributes[order])
+        if attributes is not None and not np.isfinite(attributes).all():
+            raise UserError(f"{self._file('node_attributes')} holds NaN or infinity; replace them")
+        self.labels: Sequence[str] | None = self._graph_labels(count)
+
+    def __len__(self) -> int:
+        return len(self.nodes_before) - 1
+
+    def _graph_of_nodes(self) -> tuple[Integers, int]:
+        """Return the graph of each node, from 0, and the number of graphs."""
+        read = self._rows("graph_indicator", np.int64, None)
+        if read is None or len(read) == 0:
+            raise UserError(f"{self._file('graph_indicator')} is missing or empty; it must name "
+                            "the graph of each node")  # fmt: skip
+        graph_of = read[:, 0] - 1
+        if graph_of.min() < 0:
+            raise UserError(f"{self._file('graph_indicator')} must count graphs from 1, got "
+                            f"{graph_of.min() + 1}")  # fmt: skip
+        return graph_of, int(graph_of.max()) + 1
+
+    def _graph_labels(self, count: int) -> list[str] | None:
+        file = self._file("graph_labels")
+        if not file.exists():
+            return None
+        found = [line.strip() for line in file.read_text().splitlines()]
+        if len(found) != count:
+            raise UserError(f"{file} must have a line for each of {count} graphs, got {len(found)}")
+        missing = [place for place, label in enumerate(found) if label.lower() in ("", "nan")]
+        expect_present(missing, count, str(file))
+        return found
+
+    def _read_edges(self, graph_of: Integers, order: Integers) -> None:
+        read = self._rows("A", np.int64, None)
+        ends = (np.empty((0, 2), np.int64) if read is None else read) - 1
+        nodes, file = len(order), self._file("A")
+        if ends.shape[1] != 2:
+            raise UserError(f"{file} must hold two node numbers a line, got {ends.shape[1]}")
+        if len(ends) and (ends.min() < 0 or ends.max() >= nodes):
+            wrong = int(((ends < 0) | (ends >= nodes)).any(axis=1).argmax())
+            raise UserError(f"{file} must name nodes from 1 to {nodes}, got "
+                            f"{(ends[wrong] + 1).tolist()} in line {wrong + 1}")  # fmt: skip
+        crossing = graph_of[ends[:, 0]] != graph_of[ends[:, 1]]
+        if crossing.any():
+            wrong = int(crossing.argmax())
+            raise UserError(f"{file} joins nodes of two graphs, {(ends[wrong] + 1).tolist()} in "
+                            f"line {wrong + 1}; an edge stays inside its graph")  # fmt: skip
+        place = np.empty_like(order)
+        place[order] = np.arange(nodes)
+        ends = place[ends[ends[:, 0] != ends[:, 1]]]
+        keys = np.sort(ends[:, 0] * nodes + ends[:, 1])  # by source, then by target
+        once = keys[np.diff(keys, prepend=-1) != 0]
+        source, target = once // nodes, once % nodes
+        graph = graph_of[order][source]
+        starts = self.nodes_before.numpy()[graph]
+        self.edges = torch.from_numpy(np.stack([source - starts, target - starts]))
+        self.edges_before = torch.from_numpy(_before(np.bincount(graph, minlength=len(self))))
+
+    def _file(self, part: str) -> Path:
+        return self.folder / f"{self.name}_{part}.txt"
+
+    def _rows(self, part: str, dtype: type, rows: int | None) -> NDArray[Any] | None:
+        """Read one of the files, ``(rows, values a line)``; None where there is none."""
+        file = self._file(part)
+        if not file.exists():
+            return None
+        if file.stat().st_size == 0:
+            return np.empty((0, 2 if part == "A" else 1), dtype)
+        try:
+            read: NDArray[Any] = np.loadtxt(file, dtype=dtype, delimiter=",", ndmin=2)
+        except (ValueError, OSError) as error:
+            raise UserError(f"{file} cannot be read as numbers: {error}") from error
+        if rows is not None and len(read) != rows:
+            raise UserError(
+                f"{file} must have {rows} lines, as the other files say, got {len(read)}"
+            )
+        return read
+
+    def size(self, place: int) -> tuple[int, int]:
+        """Return how many nodes and edges a graph has."""
+        return tuple(  # type: ignore[return-value]
+            int(before[place + 1] - before[place])
+            for before in (self.nodes_before, self.edges_before)
+        )
+
+    def out_degrees(self) -> Tensor:
+        """Return the number of edges that leave each node, ``(N,)``."""
+        starts = torch.repeat_interleave(self.nodes_before[:-1], self.edges_before.diff())
+        return torch.bincount(self.edges[0] + starts, minlength=int(self.nodes_before[-1]))
+
+    def describe(self, place: int) -> str:
+        """Return the number of the graph and its size."""
+        nodes, edges = self.size(place)
+        return f"graph {place} ({nodes} nodes, {edges} edges)"
+
+    def thumbnail(self, place: int) -> None:
+        """Return None: a graph has no picture of its own."""
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the files."""
+        found = hashlib.sha256()
+        for file in sorted(self.folder.glob(f"{self.name}_*.txt")):
+            found.update(f"{file.name}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
+        return found.hexdigest()
+
+
+def find_adjacency(path: Path) -> Path | None:
+    """Return the file of edges in a TU folder or its raw folder; None where there is none."""
+    for folder in (path / "raw", path):
+        found = sorted(folder.glob("*_A.txt")) if folder.is_dir() else []
+        if len(found) > 1:
+            names = listed([file.name for file in found])
+            raise UserError(f"{folder} holds several data sets ({names}); give each its own folder")
+        if found:
+            return found[0]
+    return None
+
+
+def _before(counts: Integers) -> Integers:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

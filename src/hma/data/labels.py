@@ -1,0 +1,120 @@
+"""Labels as people write them, and the class ids that stand for them."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from hma.errors import UserError
+
+SHOWN = 10
+
+
+def class_names(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct labels: by value if all are numbers, else alphabetically.
+
+    Example:
+        >>> class_names(["10", "9", "9"]), class_names(["b", "10", "9"])
+        (('9', '10'), ('10', '9', 'b'))
+    """
+    names = sorted(set(labels))
+    numbers = [_number(name) for name in names]
+    if any(number is None for number in numbers):
+        return tuple(names)
+    return tuple(sorted(names, key=lambda name: (_number(name) or 0.0, name)))
+
+
+def expect_learnable(labels: Sequence[str]) -> None:
+    """Raise unless there are two classes or more, each with two rows or more."""
+    counts = Counter(labels)
+    if not counts:
+        raise UserError("there are no rows to learn from; give a source with labelled rows")
+    if len(counts) == 1:
+        raise UserError(
+            f"all {len(labels)} rows have the label {labels[0]!r}; a classifier needs two classes "
+            "or more: check the target, or add rows of another class"
+        )
+    alone = [name for name in class_names(counts) if counts[name] == 1]
+    if len(alone) == 1:
+        raise UserError(
+            f"class {alone[0]!r} has one row only, so it cannot be both learned and tested; add "
+            "rows of that class or remove it"
+        )
+    if alone:
+        continuous = len(alone) > len(counts) / 2 and all(
+            _number(name) is not None for name in alone
+        )
+        hint = "; is the target a quantity rather than a class?" if continuous else ""
+        raise UserError(
+            f"{len(alone)} of {len(counts)} classes have one row only ({listed(alone)}), so they "
+            f"cannot be both learned and tested; add rows or remove these classes{hint}"
+        )
+
+
+def expect_present(missing: Sequence[int], rows: int, where: str) -> None:
+    """Raise if any row has no label.
+
+    Args:
+        missing: Rows without a label, counted from 0.
+        rows: Number of rows in all.
+        where: What holds the labels, such as "column 'y' of data.csv".
+    """
+    if missing:
+        raise UserError(
+            f"{where} has no label in {len(missing)} of {rows} rows, first in row "
+            f"{listed(missing)} (counted from 0); fill them in or remove these rows"
+        )
+
+
+def encode(labels: Sequence[str], classes: Sequence[str]) -> Tensor:
+    """Return the class id of each label, ``(N,)``.
+
+    Example:
+        >>> encode(["b", "a"], classes=("a", "b"))
+        tensor([1, 0])
+    """
+    ids = {name: place for place, name in enumerate(classes)}
+    unknown = [label for label in labels if label not in ids]
+    if unknown:
+        raise UserError(
+            f"label {unknown[0]!r} was not among the classes at training, as in {len(unknown)} of "
+            f"{len(labels)} rows; known are {listed(classes)}"
+        )
+    return torch.tensor([ids[label] for label in labels], dtype=torch.long)
+
+
+def label_text(value: object) -> str | None:
+    """Return a label of any scalar type as text; None where it is missing.
+
+    Example:
+        >>> [label_text(value) for value in (3, 3.0, 0.5, "3.0", True, float("nan"), None, "")]
+        ['3', '3', '0.5', '3.0', 'True', None, None, None]
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return str(int(value)) if value.is_integer() else repr(float(value))
+    return str(value)
+
+
+def listed(values: Sequence[object], shown: int = SHOWN) -> str:
+    """Write values out, the first few of them where there are many.
+
+    Example:
+        >>> listed([3, 4]), listed("abc", shown=2)
+        ('3, 4', "'a', 'b' and 1 more")
+    """
+    text = ", ".join(repr(value) for value in values[:shown])
+    return text if len(values) <= shown else f"{text} and {len(values) - shown} more"
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

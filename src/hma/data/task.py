@@ -1,0 +1,152 @@
+"""A task: what is to be learned, from which rows, and what counts as success. Knows no model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+Kind = Literal["table", "image", "graph", "text"]
+Metric = Literal["accuracy", "auroc", "matthews"]
+
+
+class Batch(NamedTuple):
+    """Rows of a split, ready for a backbone.
+
+    Shape:
+        - ``x``: whatever the backbone takes; ``y``, ``ids``: ``(B,)``.
+        - ``weight`` ``(B,)``: weight of each row in the loss; None for 1.
+        - ``environment`` ``(B,)``: which training environment a row is from; None for one.
+    """
+
+    x: Any
+    y: Tensor
+    ids: Tensor
+    weight: Tensor | None = None
+    environment: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Return the batch on ``device``; ``x`` is a dict of tensors or has ``.to`` itself."""
+        x = (
+            {name: value.to(device) for name, value in self.x.items()}
+            if isinstance(self.x, dict)
+            else self.x.to(device)
+        )
+        rest = (None if part is None else part.to(device) for part in self[1:])
+        return Batch(x, *rest)  # type: ignore[arg-type]
+
+
+class Split(Protocol):
+    """Rows that can be asked for by place; the place of a row is its sample id."""
+
+    labels: Tensor
+    """Class ids of all rows, ``(N,)``."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def batch(self, places: Tensor) -> Batch:
+        """Return the rows at ``places`` ``(B,)``, in that order."""
+        ...
+
+
+@runtime_checkable
+class AugmentedSplit(Split, Protocol):
+    """A split whose rows look different to training in every epoch."""
+
+    def batch_for(self, places: Tensor, *, seed: int, epoch: int) -> Batch:
+        """Return the rows at ``places`` as training sees them in ``epoch``.
+
+        A row depends on its place, ``seed`` and ``epoch`` alone: not on its batch, nor on what
+        was asked for before, so a resumed run sees what an uninterrupted one sees.
+        """
+        ...
+
+
+def training_batch(split: Split, places: Tensor, *, seed: int, epoch: int) -> Batch:
+    """Return rows to train on: ``batch_for`` where the split augments, ``batch`` elsewhere.
+
+    Args:
+        split: The training split.
+        places: Which rows, ``(B,)``.
+        seed: Seed of the run.
+        epoch: Pass over the data, from 0.
+
+    Example:
+        >>> split = InMemory(torch.arange(3.0), labels=torch.tensor([0, 1, 1]))
+        >>> training_batch(split, torch.tensor([2]), seed=0, epoch=0).x
+        tensor([2.])
+    """
+    if isinstance(split, AugmentedSplit):
+        return split.batch_for(places, seed=seed, epoch=epoch)
+    return split.batch(places)
+
+
+class InMemory:
+    """A split held as tensors, cut without collating: ``x`` is a tensor or a dict of tensors.
+
+    Args:
+        x: Inputs, first axis ``N``.
+        labels: Class ids ``(N,)``.
+        environment: Training environment of each row ``(N,)``, if there are several.
+        weight: Weight of each row in the loss ``(N,)``; None for 1.
+
+    Example:
+        >>> split = InMemory(torch.arange(6.0).view(3, 2), labels=torch.tensor([0, 1, 1]))
+        >>> split.batch(torch.tensor([2, 0])).x.tolist()
+        [[4.0, 5.0], [0.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        x: Tensor | dict[str, Tensor],
+        labels: Tensor,
+        environment: Tensor | None = None,
+        weight: Tensor | None = None,
+    ) -> None:
+        self.x = x
+        self.labels = labels
+        self.environment = environment
+        self.weight = weight
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, places: Tensor) -> Batch:
+        """Return the rows at ``places``."""
+        if isinstance(self.x, dict):
+            x: Any = {name: value[places] for name, value in self.x.items()}
+        else:
+            x = self.x[places]
+        weight = None if self.weight is None else self.weight[places]
+        environment = None if self.environment is None else self.environment[places]
+        return Batch(x, self.labels[places], places, weight, environment)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything a method needs to know about a problem.
+
+    Args:
+        name: Short name, as printed in tables.
+        kind: What a row is.
+        classes: Names of the classes, in the order of their ids.
+        shape: Shape of one row as a backbone sees it: ``(features,)``, ``(channels, height,
+            width)``, ``(node features,)`` or ``(tokens,)``.
+        train, validation: Splits to learn from and to select by.
+        tests: One or more named test splits.
+        metric: What is reported and selected by; larger is better.
+        facts: How the splits came about, in JSON values; goes into the record.
+    """
+
+    name: str
+    kind: Kind
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    train: Split
+    validation: Split
+    tests: Mapping[str, Split]
+    metric: Metric = "accuracy"
+    facts: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,126 @@
+"""Texts: a JSONL file of ``{"text": ..., "label": ...}``."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from hma.data.labels import expect_present, label_text, listed
+from hma.data.task import Kind
+from hma.errors import UserError
+
+SHOWN = 80
+
+
+class Line(NamedTuple):
+    """One line of the file."""
+
+    text: str
+    label: str | None
+    labelled: bool
+    """Whether the line has a label at all, be it empty."""
+
+
+class TextFile:
+    """A JSONL file, one text a line; blank lines do not count.
+
+    Args:
+        path: The file.
+    """
+
+    kind: Kind = "text"
+    skipped: Sequence[str] = ()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        first = next(self.lines(), None)
+        if first is None:
+            raise UserError(
+                f'{path} is empty; give lines such as {{"text": "...", "label": "..."}}'
+            )
+        self.has_labels = first.labelled
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> list[Line]:
+        return list(self.lines())
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text; kept in memory once read."""
+        return [line.text for line in self._all]
+
+    @property
+    def labels(self) -> Sequence[str] | None:
+        """The label of each line; None where no line has one."""
+        return self._labels
+
+    @cached_property
+    def _labels(self) -> list[str] | None:
+        if not any(line.labelled for line in self._all):
+            return None
+        return present([line.label for line in self._all], str(self.path))
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines in order, keeping none."""
+        try:
+            with open(self.path, encoding="utf-8-sig") as file:
+                for number, text in enumerate(file, start=1):
+                    if text.strip():
+                        yield self._line(number, text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.path} cannot be read as UTF-8 text: {error}") from error
+
+    def _line(self, number: int, text: str) -> Line:
+        try:
+            values = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UserError(f"line {number} of {self.path} is not JSON: {error}") from error
+        if not isinstance(values, dict) or not isinstance(values.get("text"), str):
+            raise UserError(
+                f'line {number} of {self.path} must be an object with a string "text"'
+                f"{_instead(values)}"
+            )
+        label = values.get("label")
+        if isinstance(label, dict | list):
+            raise UserError(
+                f"the label in line {number} of {self.path} must be a string or a number, got "
+                f"{label}"
+            )
+        return Line(values["text"], label_text(label), "label" in values)
+
+    def describe(self, place: int) -> str:
+        """Return the text itself, cut short."""
+        text = " ".join(self._all[place].text.split())
+        return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+    def thumbnail(self, place: int) -> None:
+        """Return None: a text has no picture."""
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the file."""
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def present(labels: Sequence[str | None], where: str, first: int = 0) -> list[str]:
+    """Return the labels if none is missing."""
+    missing = [first + place for place, label in enumerate(labels) if label is None]
+    expect_present(missing, first + len(labels), where)
+    return [label for label in labels if label is not None]
+
+
+def _instead(values: object) -> str:
+    if not isinstance(values, dict):
+        return f", got {type(values).__name__}"
+    if "text" in values:
+        return f", got {values['text']!r} as its text"
+    near = get_close_matches("text", map(str, values), n=1)
+    guess = f"; rename {near[0]!r}" if near else ""
+    return f", got only {listed(list(values))}{guess}"

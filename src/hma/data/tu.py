@@ -1,0 +1,57 @@
+"""Data sets of the TU collection, by name."""
+
+from difflib import get_close_matches
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import BadZipFile, ZipFile
+
+from hma.data.graphs import GraphFolder, find_adjacency
+from hma.data.location import data_folder, fetch, missing_data
+from hma.errors import UserError
+from hma.files import written_whole
+
+ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets/"
+
+
+def tu_source(name: str, data_root: Path | None = None, *, download: bool = False) -> GraphFolder:
+    """Return a data set of the TU collection.
+
+    Args:
+        name: Its name, such as PROTEINS.
+        data_root: Where the folder ``TU`` is.
+        download: Fetch it if it is not there.
+    """
+    folder = data_folder(data_root) / "TU" / name
+    if find_adjacency(folder) is None:
+        address = f"{ADDRESS}{name}.zip"
+        if not download:
+            beside = [path.name for path in folder.parent.glob("*")]
+            near = get_close_matches(name, beside, n=1)
+            raise missing_data(f"tu:{name}", folder / "raw", address, *near)
+        _fetch_tu(address, name, folder / "raw")
+    return GraphFolder(folder)
+
+
+def _fetch_tu(address: str, name: str, folder: Path) -> None:
+    with TemporaryDirectory() as temporary:
+        packed = Path(temporary) / f"{name}.zip"
+        fetch(address, packed)
+        try:
+            with ZipFile(BytesIO(packed.read_bytes())) as file:
+                members = {Path(member).name: member for member in file.namelist()}
+                texts = {
+                    inside: file.read(member)
+                    for inside, member in members.items()
+                    if inside.startswith(f"{name}_") and inside.endswith(".txt")
+                }
+        except BadZipFile as error:
+            raise UserError(f"{address} is damaged: {error}; try again later") from error
+    edges = f"{name}_A.txt"
+    if edges not in texts:
+        raise UserError(f"{address} does not hold {edges}, but {sorted(members)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    # the file of edges comes last: a folder without it counts as missing
+    for inside in sorted(texts, key=lambda inside: inside == edges):
+        with written_whole(folder / inside) as target:
+            target.write_bytes(texts[inside])

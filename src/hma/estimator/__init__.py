@@ -1,0 +1,5 @@
+"""HMA as a scikit-learn classifier; importing it needs scikit-learn."""
+
+from hma.estimator.classifier import HMAClassifier
+
+__all__ = ["HMAClassifier"]

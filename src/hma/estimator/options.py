@@ -1,0 +1,148 @@
+"""The classifier's options, checked together when training starts."""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hma.backbones import mlp
+from hma.config import ABLATIONS, HMAConfig, wrong_choice
+from hma.errors import UserError
+
+SIZES = ("label_dim", "queue_size", "slots_per_class", "num_heads", "dropout", "momentum")
+CONTEXTS = ("alone", "batch")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train, in plain Python numbers."""
+
+    max_epochs: int
+    batch_size: int
+    learning_rate: float
+    patience: int
+    validation_fraction: float | None
+    """Share of the rows held out to stop by; None trains on all of them to the end."""
+
+
+def training_of(options: dict[str, Any]) -> Training:
+    """Return the training options, or list every problem among them."""
+    problems = [
+        f"{name} must be a whole number of at least 1, got {options[name]!r}"
+        for name in ("max_epochs", "batch_size", "patience")
+        if not (_whole(options[name]) and options[name] >= 1)
+    ]
+    rate, fraction = options["learning_rate"], options["validation_fraction"]
+    if not (_real(rate) and 0 < rate < math.inf):
+        problems.append(f"learning_rate must be a finite number above 0, got {rate!r}")
+    for name in ("early_stopping", "standardize"):
+        if not isinstance(options[name], bool | np.bool_):
+            problems.append(f"{name} must be True or False, got {options[name]!r}")
+    if not (_real(fraction) and 0 < fraction < 1):
+        problems.append(f"validation_fraction must be between 0 and 1, got {fraction!r}")
+    if problems:
+        raise UserError("HMAClassifier cannot train: " + "; ".join(problems))
+    return Training(
+        int(options["max_epochs"]),
+        int(options["batch_size"]),
+        float(rate),
+        int(options["patience"]),
+        float(fraction) if options["early_stopping"] else None,
+    )
+
+
+def config_of(options: dict[str, Any], feature_dim: int) -> HMAConfig:
+    """Return the model's configuration, with ``label_dim`` rounded up so that the heads fit.
+
+    Sizes that the ablation turns off are those of the ablation, whatever the options say.
+    """
+    row, context = options["ablation"], options["context"]
+    if row not in ABLATIONS:
+        raise UserError(wrong_choice("ablation", row, tuple(ABLATIONS)))
+    if context not in CONTEXTS:
+        raise UserError(wrong_choice("context", context, CONTEXTS))
+    free = {name: _plain(options[name]) for name in SIZES if name not in ABLATIONS[row]}
+    config = HMAConfig.ablation(row, context=context, **free)
+    short = -(feature_dim + config.label_dim) % config.num_heads
+    if short and "label_dim" not in free:
+        raise UserError(
+            f"num_heads must divide the width of the features in the ablation {row!r}, which has "
+            f"no label_dim to widen, got {config.num_heads} and {feature_dim}; "
+            "change num_heads or the last width of hidden"
+        )
+    return replace(config, label_dim=config.label_dim + short)
+
+
+def widths_of(hidden: Any) -> tuple[int, ...]:
+    """Return the widths of the hidden layers."""
+    widths = (hidden,) if _whole(hidden) else hidden
+    fits = isinstance(widths, Sequence | np.ndarray) and not isinstance(widths, str)
+    if not (fits and len(widths) > 0 and all(_whole(width) and width >= 1 for width in widths)):
+        raise UserError(
+            f"hidden must be one or more whole numbers of at least 1, got {hidden!r}; "
+            "such as (64, 64)"
+        )
+    return tuple(int(width) for width in widths)
+
+
+def device_of(name: Any) -> torch.device:
+    """Return a device that tensors can be on."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device must be one that torch can use, got {name!r}: {reason}") from error
+    return device
+
+
+def backbone_of(given: Any, hidden: Any, inputs: int) -> nn.Module:
+    """Return a fresh backbone: a copy of a module, what a factory makes, or an MLP for None."""
+    if given is None:
+        return mlp(inputs, widths_of(hidden))
+    if isinstance(given, nn.Module):
+        made: Any = deepcopy(given)
+    elif callable(given):
+        made = given(inputs)
+    else:
+        made = given
+    if not isinstance(made, nn.Module):
+        what = "its return value" if callable(given) else "it"
+        raise UserError(
+            "backbone must be a torch module, or a function from the number of input features to "
+            f"one; {what} is a {type(made).__name__}"
+        )
+    return made.float()
+
+
+def width_of(backbone: nn.Module, inputs: int, device: torch.device) -> int:
+    """Return the width of the features that a given backbone makes, by asking it for two."""
+    was_training = backbone.training
+    with torch.no_grad():
+        features = backbone.eval()(torch.zeros(2, inputs, device=device))
+    backbone.train(was_training)
+    if not isinstance(features, torch.Tensor) or features.dim() != 2 or len(features) != 2:
+        got = tuple(features.shape) if isinstance(features, torch.Tensor) else type(features)
+        raise UserError(
+            f"backbone must map (B, {inputs}) to features (B, F), got {got} for B = 2; "
+            "wrap it in a module whose forward returns such a tensor"
+        )
+    return int(features.shape[1])
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

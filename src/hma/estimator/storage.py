@@ -1,0 +1,193 @@
+"""A fitted classifier in a folder: JSON beside what ``hma.save`` writes; never pickle."""
+
+import json
+import re
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
+
+import hma.checkpoint as checkpoint
+from hma.checkpoint import CheckpointError
+from hma.errors import UserError
+from hma.estimator.options import backbone_of, device_of
+from hma.files import written_whole
+
+if TYPE_CHECKING:
+    from hma.estimator.classifier import HMAClassifier
+
+DESCRIPTION = "estimator.json"
+FORMAT = 1
+MODEL = re.compile(r"model-[0-9a-f]{16}")
+SCALER = ("mean_", "var_", "scale_")
+
+
+def save(classifier: "HMAClassifier", folder: Path, *, overwrite: bool) -> None:
+    """Write a fitted classifier; a crash at any moment leaves the one that was there before.
+
+    The model goes into a folder of a new name, and the description that names it is replaced
+    last.
+    """
+    target = folder / DESCRIPTION
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            f"{target} exists already; pass overwrite=True to replace it or choose another folder"
+        )
+    description = _describe(classifier)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = folder / f"model-{token_hex(8)}"
+    try:
+        checkpoint.save(deepcopy(classifier.model_).float(), model)
+        with written_whole(target) as temporary:
+            temporary.write_text(json.dumps(description | {"model": model.name}, indent=2) + "\n")
+    except BaseException:
+        shutil.rmtree(model, ignore_errors=True)
+        raise
+    for old in folder.iterdir():
+        if MODEL.fullmatch(old.name) and old != model:
+            shutil.rmtree(old)
+
+
+def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifier":
+    """Return a classifier of class ``kind``, as :func:`save` wrote it."""
+    description = _read(folder)
+    try:
+        options = _options_from_json(description["options"])
+        if device is not None:
+            options["device"] = device
+        classifier = kind(**options)
+        _restore(classifier, description)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / DESCRIPTION} is damaged: {type(error).__name__} {error}; "
+            "restore it from a copy"
+        ) from error
+    backbone = backbone_of(None, classifier.hidden, classifier.n_features_in_)
+    model = checkpoint.load(folder / description["model"], backbone)
+    if model.num_classes != len(classifier.classes_):
+        raise CheckpointError(
+            f"{folder / DESCRIPTION} is damaged: it has {len(classifier.classes_)} classes, the "
+            f"model beside it {model.num_classes}; restore both from a copy"
+        )
+    classifier.model_ = model.to(classifier._device)
+    classifier._serve()
+    return classifier
+
+
+def _describe(classifier: "HMAClassifier") -> dict[str, Any]:
+    if classifier.backbone is not None:
+        raise UserError(
+            "save writes a classifier on the built-in MLP, and this one has a backbone of its own, "
+            "whose code is not saved; use hma.save(classifier.model_, directory), or pickle"
+        )
+    names = getattr(classifier, "feature_names_in_", None)
+    scaler = classifier.scaler_
+    return {
+        "format": FORMAT,
+        "options": _options_to_json(classifier.get_params(deep=False)),
+        "classes": _classes_to_json(classifier.classes_),
+        "features": classifier.n_features_in_,
+        "feature_names": None if names is None else names.tolist(),
+        "scaler": None
+        if scaler is None
+        else {name: getattr(scaler, name).tolist() for name in SCALER}
+        | {"n_samples_seen_": np.asarray(scaler.n_samples_seen_).tolist()},
+        "seed": classifier._seed,
+        "n_iter": classifier.n_iter_,
+        "rows_seen": classifier.rows_seen_,
+        "loss_curve": classifier.loss_curve_,
+        "validation_curve": classifier.validation_curve_,
+    }
+
+
+def _restore(classifier: "HMAClassifier", description: dict[str, Any]) -> None:
+    kind, names = description["classes"]["dtype"], description["classes"]["names"]
+    classifier.classes_ = np.array(names, dtype=kind)
+    classifier.n_features_in_ = int(description["features"])
+    if description["feature_names"] is not None:
+        classifier.feature_names_in_ = np.array(description["feature_names"], dtype=object)
+    classifier.scaler_ = None
+    if description["scaler"] is not None:
+        classifier.scaler_ = StandardScaler()
+        for name in (*SCALER, "n_samples_seen_"):
+            setattr(classifier.scaler_, name, np.array(description["scaler"][name]))
+        classifier.scaler_.n_features_in_ = classifier.n_features_in_
+    classifier._device = device_of(classifier.device)
+    classifier._optimizer = None
+    classifier._seed = int(description["seed"])
+    classifier.n_iter_ = int(description["n_iter"])
+    classifier.rows_seen_ = int(description["rows_seen"])
+    classifier.loss_curve_ = list(description["loss_curve"])
+    classifier.validation_curve_ = list(description["validation_curve"])
+
+
+def _classes_to_json(classes: NDArray[Any]) -> dict[str, Any]:
+    names = classes.tolist()
+    strange = [name for name in names if not isinstance(name, str | int | float)]
+    if strange:
+        raise UserError(
+            f"classes must be text or numbers to be saved, got {strange[0]!r} of type "
+            f"{type(strange[0]).__name__}; fit with y.astype(str)"
+        )
+    return {"dtype": "O" if classes.dtype == object else classes.dtype.str, "names": names}
+
+
+def _options_to_json(options: dict[str, Any]) -> dict[str, Any]:
+    plain = {name: _plain(name, value) for name, value in options.items() if name != "backbone"}
+    if isinstance(options["class_weight"], dict):  # JSON knows no keys but text
+        pairs = options["class_weight"].items()
+        plain["class_weight"] = [[_plain("class_weight", part) for part in pair] for pair in pairs]
+    return plain
+
+
+def _options_from_json(options: dict[str, Any]) -> dict[str, Any]:
+    options = dict(options)
+    if isinstance(options["hidden"], list):
+        options["hidden"] = tuple(options["hidden"])
+    if isinstance(options["class_weight"], list):
+        options["class_weight"] = dict(options["class_weight"])
+    return options
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain(name, part) for part in value]
+    if isinstance(value, torch.device):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | dict):
+        return value
+    raise UserError(
+        f"{name} must be a number, text or None to be saved, got {value!r}; "
+        f"change it with set_params({name}=...) first"
+    )
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    target = folder / DESCRIPTION
+    try:
+        description = json.loads(target.read_text())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(
+            f"{folder} holds no classifier: it has no {DESCRIPTION}; name a folder that "
+            "HMAClassifier.save wrote"
+        ) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{target} is damaged: {error}; restore it from a copy") from error
+    form = description.get("format") if isinstance(description, dict) else None
+    if form != FORMAT:
+        raise CheckpointError(
+            f"{target} has format {form!r}, this hma reads format {FORMAT}; "
+            "install the version that wrote it"
+        )
+    if not MODEL.fullmatch(str(description.get("model"))):
+        raise CheckpointError(f"{target} is damaged: it names no model; restore it from a copy")
+    result: dict[str, Any] = description
+    return result

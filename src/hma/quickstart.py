@@ -1,0 +1,80 @@
+"""The first thing to run: plain backbone, PARAM and HMA on scikit-learn's digits."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from torch import nn
+
+from hma.backbones import mlp
+from hma.config import HMAConfig
+from hma.data import Task
+from hma.data.digits import colored_digits, digits
+from hma.methods import Method, erm, with_hma
+from hma.training import Recipe, SilentProgress, fit
+
+SIZES = {"label_dim": 32, "dropout": 0.1}
+RECIPE = Recipe(epochs=40, batch_size=64, lr=1e-3)
+
+
+def _backbone(task: Task) -> nn.Module:
+    channels, height, width = task.shape
+    return mlp(channels * height * width, hidden=(128, 128))
+
+
+def _few_labels(seed: int) -> Task:
+    return digits(seed, per_class=10)
+
+
+TASKS: dict[str, Callable[[int], Task]] = {
+    "digits, 10 labels per class": _few_labels,
+    "coloured digits": colored_digits,
+}
+METHODS: dict[str, Method] = {
+    "backbone": erm(_backbone),
+    "PARAM": with_hma(_backbone, HMAConfig.ablation("param")),
+    "HMA": with_hma(_backbone, HMAConfig(queue_size=256, slots_per_class=8, **SIZES)),  # type: ignore[arg-type]
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: a method on a test split in a context, over seeds."""
+
+    task: str
+    test: str
+    method: str
+    context: str
+    scores: tuple[float, ...]
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return mean(self.scores)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over seeds."""
+        return stdev(self.scores) if len(self.scores) > 1 else 0.0
+
+
+def cells(seeds: int) -> list[tuple[str, str, int]]:
+    """Return every run of the table: task, method, seed."""
+    return [(task, method, seed) for task in TASKS for method in METHODS for seed in range(seeds)]
+
+
+def run(seeds: int = 5) -> Iterator[list[Line]]:
+    """Train cell by cell; after each, yield the lines of the table as they stand."""
+    scores: dict[tuple[str, str, str, str], list[float]] = {}
+    seconds: dict[tuple[str, str], float] = {}
+    for name, method, seed in cells(seeds):
+        task = TASKS[name](seed)
+        record = fit(
+            METHODS[method](task, seed), task, RECIPE, seed=seed, progress=SilentProgress()
+        )
+        seconds[name, method] = seconds.get((name, method), 0.0) + record.seconds
+        for test, contexts in record.tests.items():
+            for context, found in contexts.items():
+                scores.setdefault((name, test, method, context), []).append(found[task.metric])
+        yield [Line(*key, tuple(found), seconds[key[0], key[2]]) for key, found in scores.items()]

@@ -1,0 +1,222 @@
+"""The drawings of the page: curves, differences, reliability and maps."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from markupsafe import Markup
+
+from hma.report.content import POINT_KINDS, Map
+from hma.report.statistics import Calibration, Integers, Interval
+from hma.report.svg import Scale, picture, spread, tag, ticks
+
+Written = Callable[[float], str]
+WIDTH, HEIGHT = 460.0, 270.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 448.0, 14.0, 232.0
+PALETTE = (
+    "#4e79c4", "#e5823a", "#3fa07a", "#d9534f", "#8e6fc1",
+    "#a07152", "#d876a9", "#7f8792", "#a8a12f", "#35a5bd",
+)  # fmt: skip
+"""Colours of classes, of middling lightness: they show on white and on black."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line of a chart.
+
+    Args:
+        name: What it shows.
+        style: Class of its colour and dashes in the style sheet.
+        x, y: Its points; a NaN leaves a gap.
+        marked: The x of a point to mark with a ring.
+    """
+
+    name: str
+    style: str
+    x: Sequence[float]
+    y: Sequence[float]
+    marked: float | None = None
+
+
+def class_colour(index: int, count: int) -> str:
+    """Return the colour of a class: from the palette, or around the wheel where it ends."""
+    if index < 0:
+        return "#9aa0a6"
+    if count <= len(PALETTE):
+        return PALETTE[index]
+    return f"hsl({index * 137.508 % 360:.0f} 55% {(52, 42, 62)[index % 3]}%)"
+
+
+def line_chart(label: str, lines: Sequence[Line], *, shares: bool) -> Markup:
+    """Return lines over epochs, the marked point of each with a ring.
+
+    Args:
+        label: What the y axis shows.
+        lines: The lines.
+        shares: Whether values are shares, shown in percent.
+    """
+    xs = [x for line in lines for x in line.x]
+    low, high = spread([y for line in lines for y in line.y])
+    if shares:
+        low, high = max(low, 0.0), min(high, 1.0)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    across = Scale(min(xs, default=0), max(max(xs, default=1), min(xs, default=0) + 1), LEFT, RIGHT)
+    up = Scale(low, high, BOTTOM, TOP)
+    written: Written = _in_percent if shares else _in_short
+    parts = [
+        *_grid_across(up, written),
+        *(
+            tag("text", f"{v:.0f}", x=across(v), y=BOTTOM + 18, class_="tick middle")
+            for v in ticks(across.low, across.high)
+            if v == int(v)
+        ),
+        tag("text", "epoch", x=(LEFT + RIGHT) / 2, y=HEIGHT - 4, class_="axis middle"),
+        *(_line(line, across, up, written) for line in lines),
+    ]
+    return picture(WIDTH, HEIGHT, f"{label} over epochs", *parts)
+
+
+def _in_percent(value: float) -> str:
+    return f"{100 * value:.4g}%"
+
+
+def _in_short(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _grid_across(up: Scale, written: Written) -> list[Markup]:
+    parts = []
+    for value in ticks(up.low, up.high):
+        y = up(value)
+        parts.append(tag("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, class_="grid"))
+        parts.append(tag("text", written(value), x=LEFT - 6, y=y + 4, class_="tick end"))
+    return parts
+
+
+def _line(line: Line, across: Scale, up: Scale, written: Written) -> Markup:
+    steps, gap = [], True
+    for x, y in zip(line.x, line.y, strict=True):
+        if math.isfinite(y):
+            steps.append(f"{'M' if gap else 'L'}{across(x):.1f} {up(y):.1f}")
+        gap = not math.isfinite(y)
+    parts = [tag("path", d=" ".join(steps), class_="line")]
+    for x, y in zip(line.x, line.y, strict=True):
+        if x == line.marked and math.isfinite(y):
+            parts.append(tag("line", x1=across(x), x2=across(x), y1=TOP, y2=BOTTOM, class_="mark"))
+            ring = tag("title", f"{line.name}: {written(y)} at the selected epoch {x:.0f}")
+            parts.append(tag("circle", ring, cx=across(x), cy=up(y), r=5, class_="ring"))
+    return tag("g", *parts, class_=line.style)
+
+
+def difference_chart(rows: Sequence[tuple[str, Interval, str]], *, unit: str) -> Markup:
+    """Return intervals around a line at 0, one under the other.
+
+    Args:
+        rows: Name, difference and outcome ('better', 'worse' or another) of each.
+        unit: What is written under the axis.
+    """
+    ends = [v for _, found, _ in rows for v in (found.low, found.high, found.value)]
+    low, high = spread([0.0, *ends])
+    across = Scale(low, high, 12.0, WIDTH - 12)
+    bottom = 8.0 + 44 * len(rows)
+    parts = []
+    for value in ticks(low, high):
+        x = across(value)
+        zero = abs(value) < 1e-12
+        parts.append(tag("line", x1=x, x2=x, y1=4, y2=bottom, class_="zero" if zero else "grid"))
+        text = "0" if zero else f"{value:+.4g}".replace("-", "\u2212")
+        parts.append(tag("text", text, x=x, y=bottom + 16, class_="tick middle"))
+    for i, (name, found, outcome) in enumerate(rows):
+        y = 34.0 + 44 * i
+        parts.append(tag("text", name, x=12, y=y - 12, class_="axis"))
+        if math.isnan(found.low):
+            continue
+        span = tag("line", x1=across(found.low), x2=across(found.high), y1=y, y2=y, class_="span")
+        dot = tag("circle", cx=across(found.value), cy=y, r=5.5, class_="dot")
+        parts.append(tag("g", span, dot, class_=f"outcome-{outcome}"))
+    parts.append(tag("text", unit, x=WIDTH / 2, y=bottom + 34, class_="axis middle"))
+    return picture(WIDTH, bottom + 40, "Differences with 95% intervals", *parts)
+
+
+def reliability_chart(found: Calibration, style: str) -> Markup:
+    """Return accuracy against confidence in bins, with the number of rows of each below."""
+    size, left, top = 200.0, 40.0, 10.0
+    across = Scale(0, 1, left, left + size)
+    up = Scale(0, 1, top + size, top)
+    parts = [tag("path", d=f"M{left} {top + size}L{left + size} {top}", class_="ideal")]
+    for value in (0.0, 0.5, 1.0):
+        y, x = up(value), across(value)
+        parts.insert(0, tag("line", x1=left, x2=left + size, y1=y, y2=y, class_="grid"))
+        parts.append(tag("text", f"{value:.0%}", x=left - 5, y=y + 4, class_="tick end"))
+        parts.append(tag("text", f"{value:.0%}", x=x, y=top + size + 56, class_="tick middle"))
+    most = max(int(found.count.max()), 1)
+    for (low, high), count, sure, right in zip(
+        pairwise(found.edges.tolist()),
+        found.count.tolist(),
+        found.confidence.tolist(),
+        found.accuracy.tolist(),
+        strict=True,
+    ):
+        if count == 0:
+            continue
+        title = tag("title", f"{count} rows: {sure:.1%} sure on average, {right:.1%} right")
+        x, width = across(low) + 1, across(high) - across(low) - 2
+        tall = 34 * count / most
+        bar = tag("rect", x=x, y=up(right), width=width, height=up(0) - up(right), class_="bar")
+        gap = tag("path", d=f"M{x:.1f} {up(sure):.1f}h{width:.1f}", class_="sure")
+        base = top + size + 42
+        rows = tag("rect", x=x, y=base - tall, width=width, height=tall, class_="rows")
+        parts.append(tag("g", title, bar, gap, rows))
+    middle = left + size / 2
+    parts.append(tag("text", "confidence", x=middle, y=top + size + 74, class_="axis middle"))
+    inside = tag("g", *parts, class_=style)
+    return picture(left + size + 14, top + size + 80, "Accuracy at each confidence", inside)
+
+
+def map_chart(found: Map, classes: Sequence[str]) -> Markup:
+    """Return the points of a map: colour is the class, shape is the kind."""
+    margin, size = 12.0, 440.0
+    low, high = found.places.min(axis=0), found.places.max(axis=0)
+    reach = float((high - low).max()) or 1.0
+    centred = (found.places - (low + high) / 2) / reach * (size - 2 * margin) + size / 2
+    groups = []
+    for kind, name in enumerate(POINT_KINDS):
+        for c in np.unique(found.classes[found.kinds == kind]).tolist():
+            places = centred[(found.kinds == kind) & (found.classes == c)].tolist()
+            label = classes[c] if 0 <= c < len(classes) else "unknown class"
+            title = tag("title", f"{label}: {_CALLED[name]}")
+            path = tag("path", d="".join(_SHAPES[name].format(x, y) for x, y in places))
+            colour = f"--c:{class_colour(c, len(classes))}"
+            groups.append(tag("g", title, path, class_=f"points {name}", style=colour))
+    return picture(size, size, found.title, *groups)
+
+
+_CALLED = {"test": "test row", "queue": "row in the queue", "slot": "slot"}
+_SHAPES = {
+    "test": "M{:.1f} {:.1f}m-2.6 0a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0z",
+    "queue": "M{:.1f} {:.1f}m-3 -3h6v6h-6z",
+    "slot": "M{:.1f} {:.1f}m0 -6l6 6l-6 6l-6 -6z",
+}
+
+
+def shape_key(kind: str) -> Markup:
+    """Return the shape of a kind of point, for the legend."""
+    path = tag("path", d=_SHAPES[kind].format(8, 8))
+    return picture(16, 16, _CALLED[kind], tag("g", path, class_=f"points {kind} whole"))
+
+
+def matrix_chart(confusion: Integers) -> Markup:
+    """Return a confusion matrix of many classes as a picture: the darker the larger the share."""
+    count = len(confusion)
+    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    levels = np.ceil(share * 5).astype(int)  # 1 to 5; 0 is empty
+    parts = [tag("rect", width=count, height=count, class_="empty")]
+    for level in range(1, 6):
+        rows, columns = np.nonzero(levels == level)
+        cells = zip(columns.tolist(), rows.tolist(), strict=True)
+        d = "".join(f"M{x} {y}h1v1h-1z" for x, y in cells)
+        parts.append(tag("path", d=d, fill_opacity=level / 5))
+    return picture(count, count, "Confusion matrix, true classes downwards", *parts)

@@ -1,0 +1,171 @@
+"""Gather a run into a report: the model, its records and its answers in, plain values out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from hma.model import HMA
+from hma.report.compare import RESAMPLES, Answers, compare
+from hma.report.content import MEMORY, PLAIN, RunReport, Trial
+from hma.report.embedding import maps
+from hma.report.looks import (
+    TrainingRows,
+    attended_by_answer,
+    attended_of_class,
+    looks_in,
+    queue_health,
+    slot_health,
+)
+from hma.report.records import Values, cost, curve, disagreements, flat, provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What was learned, and from what.
+
+    Args:
+        title: Name of the run or the task.
+        kind: What a row is: 'table', 'image', 'graph' or 'text'.
+        classes: Names of the classes, in the order of their ids.
+        metric: 'accuracy', 'auroc' or 'matthews': what the epoch was selected by.
+        splits: Class ids of the rows of each split, such as 'train'; -1 where unknown.
+        facts: How the splits came about, in JSON values.
+    """
+
+    title: str
+    kind: str
+    classes: tuple[str, ...]
+    metric: str = "accuracy"
+    splits: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def collect(
+    model: HMA,
+    about: About,
+    tests: Mapping[str, Answers],
+    *,
+    memory_record: Values,
+    plain_record: Values | None = None,
+    plain: nn.Module | None = None,
+    training_rows: TrainingRows | None = None,
+    batch_size: int = 256,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    notes: Sequence[str] = (),
+) -> RunReport:
+    """Return the report of a run.
+
+    Attention, examples and maps are of the first test set, and the latter two of the model's
+    own context: the first in its ``Answers.memory``.
+
+    Args:
+        model: The trained model, as it was when it answered.
+        about: The task.
+        tests: Labels, logits and features of each test set, the one of the headline first.
+        memory_record, plain_record: Records of the two runs, as JSON values.
+        plain: The plain classifier, to count its parameters.
+        training_rows: How to show what the model remembers; None leaves examples out.
+        batch_size: Rows that see each other in context 'batch', as in evaluation.
+        resamples: Draws of the bootstrap.
+        seed: Decides the bootstrap's draws and the start of the maps.
+        notes: What a reader must know, such as files that were left out.
+    """
+    if len(about.classes) != model.num_labels:
+        raise ValueError(f"classes must name {model.num_labels} classes, got {len(about.classes)}")
+    trials = tuple(
+        compare(
+            name,
+            answers,
+            classes=len(about.classes),
+            metric=about.metric,
+            resamples=resamples,
+            seed=seed,
+        )
+        for name, answers in tests.items()
+    )
+    records = {PLAIN: plain_record, MEMORY: memory_record}
+    held = {method: record for method, record in records.items() if record is not None}
+    modules = {PLAIN: plain, MEMORY: model}
+    return RunReport(
+        title=about.title,
+        kind=about.kind,
+        classes=tuple(about.classes),
+        metric=about.metric,
+        tests=trials,
+        curves=tuple(curve(method, record, about.metric) for method, record in held.items()),
+        **_memory_parts(model, about, tests, training_rows, batch_size, seed),
+        splits={name: _per_class(y, len(about.classes)) for name, y in about.splits.items()},
+        facts=flat(about.facts),
+        options={method: flat(record.get("resolved") or {}) for method, record in held.items()},
+        provenance=provenance(memory_record),
+        costs=tuple(
+            cost(method, record, _trained(modules[method])) for method, record in held.items()
+        ),
+        resamples=resamples,
+        notes=(
+            *notes,
+            *(disagreements(memory_record, plain_record) if plain_record else ()),
+            *(note for method, record in held.items() for note in _stale(method, record, trials)),
+        ),
+    )
+
+
+def _memory_parts(
+    model: HMA,
+    about: About,
+    tests: Mapping[str, Answers],
+    training_rows: TrainingRows | None,
+    batch_size: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the fields of a report that are about the memories."""
+    answers = next(iter(tests.values()))
+    looks = []
+    if answers.features is not None:
+        looks = [looks_in(c, model, answers.features, batch_size) for c in answers.memory]
+    own = looks[0] if looks else None
+    parts: dict[str, Any] = {
+        "queue": queue_health(model, training_rows),
+        "slots": slot_health(model, own),
+        "attention": tuple(found.attention for found in looks),
+    }
+    if own is not None and training_rows is not None:
+        parts["by_class"] = attended_of_class(own, model, about.classes, training_rows)
+        parts["by_answer"] = attended_by_answer(own, model, about.classes, training_rows)
+    if answers.features is not None:
+        parts["maps"] = maps(model.memory_state(), answers.features, answers.labels, seed=seed)
+    return parts
+
+
+def _per_class(labels: Tensor, classes: int) -> Any:
+    known = labels[labels >= 0].cpu().numpy()
+    return np.bincount(known, minlength=classes).astype(np.int64)
+
+
+def _trained(module: nn.Module | None) -> int | None:
+    if module is None:
+        return None
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def _stale(method: str, record: Values, trials: tuple[Trial, ...]) -> list[str]:
+    """Say where the record and the predictions tell different accuracies."""
+    found = []
+    for trial in trials:
+        for result in trial.results:
+            if result.method != method:
+                continue
+            contexts = (record.get("tests") or {}).get(trial.name) or {}
+            written = (contexts.get(result.context) or {}).get("accuracy")
+            measured = result.scores["accuracy"].value
+            if isinstance(written, int | float) and abs(written - measured) > 0.5 / trial.rows:
+                found.append(
+                    f"The record of {method} says {written:.4f} accuracy on {trial.name} in "
+                    f"context {result.context}, its predictions come to {measured:.4f}. They are "
+                    "not of the same weights."
+                )
+    return found

@@ -1,0 +1,70 @@
+"""Maps of slots and features: t-SNE, the same picture for the same numbers."""
+
+import numpy as np
+from torch import Tensor
+
+from hma.memory import MemoryState
+from hma.report.content import POINT_KINDS, Map
+from hma.report.statistics import Floats, Integers
+
+MOST = {"test": 300, "queue": 200, "slot": 300}
+"""Points of each kind on a map."""
+FEWEST = 8
+"""Points below which a map says nothing."""
+
+
+def maps(memory: MemoryState, features: Tensor, labels: Tensor, *, seed: int) -> tuple[Map, ...]:
+    """Return a map of the slots alone and one of slots, queue and test rows together.
+
+    Label embeddings are left out: they are equal for every row of a class and would draw the
+    classes apart by themselves. Directions are compared, because slots and features differ in
+    length.
+
+    Args:
+        memory: What the model remembers.
+        features: Features of test rows, ``(N, F)``.
+        labels: Their class ids ``(N,)``.
+        seed: Start of the layout.
+    """
+    parts = {
+        "test": _thinned(features, labels, MOST["test"]),
+        "queue": _thinned(memory.features, memory.labels, MOST["queue"]),
+        "slot": _thinned(memory.slots, memory.slot_classes, MOST["slot"]),
+    }
+    wanted: list[tuple[str, tuple[str, ...]]] = [("Slots, queue and test rows", POINT_KINDS)]
+    if len(parts["slot"][1]):
+        wanted.append(("Slots alone", ("slot",)))
+    found = []
+    for title, kinds in wanted:
+        points = np.concatenate([parts[kind][0] for kind in kinds])
+        if len(points) < FEWEST or np.ptp(points, axis=0).max() == 0:
+            continue
+        places = [np.full(len(parts[k][1]), POINT_KINDS.index(k)) for k in kinds]
+        found.append(
+            Map(
+                title=title,
+                places=_layout(points, seed),
+                kinds=np.concatenate(places),
+                classes=np.concatenate([parts[kind][1] for kind in kinds]),
+            )
+        )
+    return tuple(found)
+
+
+def _thinned(rows: Tensor, labels: Tensor, most: int) -> tuple[Floats, Integers]:
+    """Return the directions of at most ``most`` rows, evenly spread over all."""
+    kept = np.unique(np.linspace(0, max(len(rows) - 1, 0), min(most, len(rows))).astype(int))
+    points = rows.detach().cpu().double().numpy()[kept]
+    length = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.maximum(length, 1e-30), labels.detach().cpu().numpy()[kept]
+
+
+def _layout(points: Floats, seed: int) -> Floats:
+    from sklearn.manifold import TSNE
+
+    layout = TSNE(
+        perplexity=min(30.0, (len(points) - 1) / 3),
+        init="pca" if points.shape[1] > 1 else "random",
+        random_state=seed,
+    )
+    return np.asarray(layout.fit_transform(points), dtype=np.float64)

@@ -1,0 +1,59 @@
+"""The page of a run: one HTML file that needs nothing but itself."""
+
+from pathlib import Path
+from typing import Any
+
+from hma.files import written_whole
+from hma.report import memory_view, results_view, words
+from hma.report.content import MEMORY, RunReport
+
+
+def render(report: RunReport) -> str:
+    """Return the page; the same report gives the same bytes.
+
+    It makes no request, runs no script and forbids both by its own policy. Every text of the
+    report is escaped.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("hma.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.get_template("page.html.j2")
+    return template.render(
+        report=report,
+        own=next(r.context for r in report.tests[0].results if r.method == MEMORY),
+        options=_options(report),
+        words=words,
+        results=results_view,
+        memory=memory_view,
+    )
+
+
+def write_page(report: RunReport, path: str | Path) -> None:
+    """Write the page whole or not at all; a page that was there stays until then."""
+    target = Path(path)
+    page = render(report).encode()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(target) as temporary:
+        temporary.write_bytes(page)
+
+
+def _shown(value: Any) -> Any:
+    """Make broken characters of plain texts visible; what is marked safe is already so."""
+    return words.shown(value) if type(value) is str else value
+
+
+def _options(report: RunReport) -> list[dict[str, Any]]:
+    """Return one line for each option, its value under each method and whether they differ."""
+    names = dict.fromkeys(name for values in report.options.values() for name in values)
+    lines = []
+    for name in names:
+        values = [held.get(name, words.MISSING) for held in report.options.values()]
+        lines.append({"name": name, "values": values, "differ": len(set(values)) > 1})
+    return lines

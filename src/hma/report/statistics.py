@@ -1,0 +1,167 @@
+"""How sure a number is: intervals over test rows, a paired test, and calibration."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Metric = Callable[[Floats], Floats]
+"""From how often each row counts ``(N, R)`` to the metric of each of the ``R`` samples."""
+
+LEVEL = 0.95
+CHUNK = 4_000_000
+"""Numbers of a resampling held in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and the ends of its confidence interval; NaN where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How often a classifier is right when it says how sure it is.
+
+    Shape:
+        - ``edges`` ``(K + 1,)``: ends of the bins of confidence, 0 to 1.
+        - ``count``, ``confidence``, ``accuracy`` ``(K,)``: rows of each bin, their mean
+          confidence and the share of them that is right; NaN in an empty bin.
+        - ``error``: expected calibration error, the mean gap of the two over rows.
+    """
+
+    edges: Floats
+    count: Integers
+    confidence: Floats
+    accuracy: Floats
+    error: float
+
+
+def wilson(right: int, total: int, level: float = LEVEL) -> Interval:
+    """Return a share and its Wilson interval, which stays honest at 0% and 100%.
+
+    Example:
+        >>> wilson(20, 20)
+        Interval(value=1.0, low=0.8388..., high=1.0)
+    """
+    from scipy.stats import binomtest  # type: ignore[import-untyped]
+
+    if not 0 <= right <= total:
+        raise ValueError(f"right must lie between 0 and total={total}, got {right}")
+    if total == 0:
+        return Interval(np.nan, np.nan, np.nan)
+    ends = binomtest(right, total).proportion_ci(level, method="wilson")
+    return Interval(right / total, float(ends.low), float(ends.high))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the p-value of McNemar's exact test on two classifiers and the same rows.
+
+    Rows that both or neither get right say nothing about which is better. Of the others,
+    each classifier should be right on half if there is no difference.
+
+    Args:
+        only_first: Rows that only the first classifier gets right.
+        only_second: Rows that only the second one gets right.
+
+    Example:
+        >>> mcnemar(2, 12)
+        0.0129...
+        >>> mcnemar(0, 0)
+        1.0
+    """
+    from scipy.stats import binomtest
+
+    if only_first + only_second == 0:
+        return 1.0
+    return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
+
+
+def resampled(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """Yield how often each row is drawn, ``(rows, R)`` at a time, ``resamples`` draws in all.
+
+    Example:
+        >>> [counts.sum(axis=0).tolist() for counts in resampled(rows=4, resamples=3, seed=0)]
+        [[4.0, 4.0, 4.0]]
+    """
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1, got {rows}")
+    generator = np.random.default_rng(seed)
+    at_once = max(1, CHUNK // rows)
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        drawn = generator.integers(rows, size=(size, rows))
+        drawn += np.arange(size)[:, None] * rows  # each draw counts in a stretch of its own
+        counts = np.bincount(drawn.ravel(), minlength=size * rows)
+        yield np.ascontiguousarray(counts.reshape(size, rows).T, dtype=np.float64)
+
+
+def bootstrap(metrics: Sequence[Metric], *, rows: int, resamples: int, seed: int) -> Floats:
+    """Return every metric on the same resampled rows, ``(metrics, resamples)``.
+
+    Being on the same rows, two lines may be subtracted: that is the paired bootstrap.
+
+    Args:
+        metrics: What to compute.
+        rows: Number of test rows, ``N``.
+        resamples: How often to draw ``N`` rows with replacement.
+        seed: Decides the draws.
+
+    Example:
+        >>> right = np.array([1.0, 1.0, 0.0, 1.0])
+        >>> share = lambda counts: right @ counts / counts.sum(axis=0)
+        >>> bootstrap([share], rows=4, resamples=5, seed=0)
+        array([[0.5 , 1.  , 0.75, 0.25, 0.25]])
+    """
+    draws = resampled(rows, resamples, seed)
+    return np.concatenate([np.stack([metric(c) for metric in metrics]) for c in draws], axis=1)
+
+
+def percentile_interval(value: float, replicates: Floats, level: float = LEVEL) -> Interval:
+    """Return ``value`` between the percentiles of its bootstrap replicates.
+
+    Replicates in which the metric is not defined (no row of a class was drawn) are left out.
+
+    Example:
+        >>> percentile_interval(500, np.arange(1001.0))
+        Interval(value=500.0, low=25.0..., high=975.0...)
+    """
+    defined = replicates[~np.isnan(replicates)]
+    if np.isnan(value) or len(defined) == 0:
+        return Interval(value, np.nan, np.nan)
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(value), float(low), float(high))
+
+
+def calibration(probabilities: Floats, labels: Integers, bins: int = 15) -> Calibration:
+    """Return the reliability of the largest probability, in bins of equal width.
+
+    Args:
+        probabilities: Probability of each class, ``(N, C)``.
+        labels: True class ids ``(N,)``.
+        bins: Number of bins; a bin holds its upper end, not its lower one.
+
+    Example:
+        >>> sure = np.array([[0.9, 0.1], [0.9, 0.1]])
+        >>> round(calibration(sure, np.array([0, 1])).error, 6)
+        0.4
+    """
+    if len(labels) == 0:
+        raise ValueError("labels must hold at least one row, got none")
+    edges = np.linspace(0, 1, bins + 1)
+    confidence = probabilities.max(axis=1)
+    right = (probabilities.argmax(axis=1) == labels).astype(np.float64)
+    places = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
+    count = np.bincount(places, minlength=bins)
+    filled = np.where(count > 0, count, np.nan)
+    mean_confidence = np.bincount(places, confidence, minlength=bins) / filled
+    accuracy = np.bincount(places, right, minlength=bins) / filled
+    gaps = np.abs(accuracy - mean_confidence)
+    error = float(np.nansum(gaps * count) / len(labels))
+    return Calibration(edges, count.astype(np.int64), mean_confidence, accuracy, error)

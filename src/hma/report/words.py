@@ -1,0 +1,252 @@
+"""Numbers as a person reads them, and the verdict in plain sentences."""
+
+import math
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+from hma.report.content import MEMORY, PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.metrics import LARGER_IS_BETTER
+from hma.report.statistics import Interval
+
+CHANCE = 0.05
+"""A difference is beyond chance if it would arise less often than this without one."""
+MISSING = "—"
+TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that turn the direction of the text after them."""
+SHARES = {"accuracy", "balanced accuracy", "macro F1"}
+NAMES = {
+    "accuracy": "accuracy",
+    "balanced accuracy": "balanced accuracy",
+    "macro F1": "macro F1",
+    "auroc": "AUROC",
+    "matthews": "Matthews correlation",
+    "log loss": "log loss",
+}
+Outcome = Literal["better", "worse", "chance", "same", "alone"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison came to.
+
+    Args:
+        outcome: In one word, for colours.
+        headline: In a few words.
+        sentence: With its numbers.
+    """
+
+    outcome: Outcome
+    headline: str
+    sentence: str
+
+
+def shown(text: str) -> str:
+    """Return ``text`` fit for a page: control characters and broken bytes made visible.
+
+    Example:
+        >>> shown("a\\x00b\\u202ec")
+        'a\ufffdb\ufffdc'
+    """
+    return "".join("\ufffd" if _unfit(character) else character for character in text)
+
+
+def _unfit(character: str) -> bool:
+    if character in "\n\t":
+        return False
+    return character in TURNING or unicodedata.category(character) in ("Cc", "Cs")
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return a share in percent.
+
+    Example:
+        >>> percent(0.9583), percent(float("nan"))
+        ('95.8%', '—')
+    """
+    return MISSING if math.isnan(value) else f"{100 * value:.{digits}f}%"
+
+
+def amount(metric: str, value: float) -> str:
+    """Return a value of ``metric``: shares in percent, others with three decimals."""
+    if math.isnan(value):
+        return MISSING
+    return percent(value) if metric in SHARES else f"{value:.3f}"
+
+
+def interval(metric: str, ends: Interval) -> str:
+    """Return the ends of an interval.
+
+    Example:
+        >>> interval("accuracy", Interval(0.9, 0.85, 0.93))
+        '85.0 to 93.0%'
+    """
+    if math.isnan(ends.low):
+        return MISSING
+    if metric in SHARES:
+        return f"{100 * ends.low:.1f} to {100 * ends.high:.1f}%"
+    return f"{ends.low:.3f} to {ends.high:.3f}"
+
+
+def change(metric: str, value: float) -> str:
+    """Return a difference with its sign, in points where the metric is a share.
+
+    Example:
+        >>> change("accuracy", 0.0278), change("log loss", -0.1)
+        ('+2.8', '−0.100')
+    """
+    if math.isnan(value):
+        return MISSING
+    text = f"{100 * value:+.1f}" if metric in SHARES else f"{value:+.3f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", "\u2212")
+
+
+def change_interval(metric: str, ends: Interval) -> str:
+    """Return the ends of the interval of a difference."""
+    if math.isnan(ends.low):
+        return MISSING
+    return f"{change(metric, ends.low)} to {change(metric, ends.high)}"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value as it is printed.
+
+    Example:
+        >>> p_value(0.0213), p_value(1e-9)
+        ('p = 0.021', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time.
+
+    Example:
+        >>> duration(0.0123), duration(4.26), duration(150), duration(7322)
+        ('12 ms', '4.3 s', '2 min 30 s', '2 h 2 min')
+    """
+    if seconds is None or math.isnan(seconds):
+        return MISSING
+    if seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes.
+
+    Example:
+        >>> size(412_000_000), size(3 * 2**30)
+        ('393 MiB', '3.0 GiB')
+    """
+    if count is None:
+        return MISSING
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def named(result: Result, trial: Trial) -> str:
+    """Return the name of a method, with its context where it has more than one."""
+    several = sum(other.method == result.method for other in trial.results) > 1
+    return f"{result.method}, {result.context}" if several else result.method
+
+
+def beyond_chance(metric: str, found: Comparison) -> bool:
+    """Tell whether a difference is more than luck with the test rows.
+
+    The interval of the difference must leave 0 out; for the accuracy McNemar's exact test
+    must agree.
+    """
+    ends = found.differences[metric]
+    apart = ends.low > 0 or ends.high < 0
+    return apart and (metric != "accuracy" or found.p_value < CHANCE)
+
+
+def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verdict:
+    """Say what HMA changed on a test set.
+
+    Args:
+        report: The report.
+        trial: The test set.
+        context: Inference context of HMA; its own where None.
+    """
+    metric = report.metric
+    memory = [r for r in trial.results if r.method == MEMORY]
+    result = next((r for r in memory if r.context == context), memory[0])
+    plain = next((r for r in trial.results if r.method == PLAIN), None)
+    if plain is None:
+        return Verdict(
+            "alone",
+            "No plain backbone to compare with",
+            f"HMA reaches {_phrase(metric, result, trial)}. No plain backbone was trained beside "
+            f"it, so whether the memory helps is unknown.{_warning(result, trial)}",
+        )
+    found = next(c for c in trial.comparisons if c.context == result.context)
+    outcome, headline = _outcome(metric, found)
+    scores = (
+        f"HMA reaches {_phrase(metric, result, trial)}, the plain backbone "
+        f"{amount(metric, plain.scores[metric].value)}."
+    )
+    sentence = f"{scores} {_reason(metric, found, outcome)}{_warning(result, trial)}"
+    return Verdict(outcome, headline, sentence)
+
+
+def most_frequent(trial: Trial) -> float:
+    """Return the share of the most frequent class: what is right without looking."""
+    return float(trial.results[0].confusion.sum(axis=1).max()) / trial.rows
+
+
+def _warning(result: Result, trial: Trial) -> str:
+    if result.scores["accuracy"].value >= most_frequent(trial):
+        return ""
+    return (
+        " Mind that always answering the most frequent class would be right on "
+        f"{percent(most_frequent(trial))}."
+    )
+
+
+def _phrase(metric: str, result: Result, trial: Trial) -> str:
+    name = NAMES[metric]
+    article = "an" if name[0] in "aA" else "a"
+    value = amount(metric, result.scores[metric].value)
+    if metric in SHARES:
+        return f"{value} {name} on {trial.rows} test rows"
+    return f"{article} {name} of {value} on {trial.rows} test rows"
+
+
+def _outcome(metric: str, found: Comparison) -> tuple[Outcome, str]:
+    ahead = found.differences[metric].value * (1 if LARGER_IS_BETTER[metric] else -1)
+    if ahead == 0 or math.isnan(ahead):
+        return "same", "No difference"
+    word: Outcome = "better" if ahead > 0 else "worse"
+    if beyond_chance(metric, found):
+        return word, f"HMA is {word}, beyond chance"
+    return "chance", f"HMA looks {word}, but it could be chance"
+
+
+def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
+    ends = found.differences[metric]
+    apart = found.only_plain + found.only_memory
+    unit = " points" if metric in SHARES else ""
+    judged = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
+    if math.isnan(ends.value):
+        return f"{NAMES[metric]} is not defined on these rows: all are of one class."
+    span = f"95% interval {change_interval(metric, ends)}{unit}"
+    text = (
+        f"There is no difference ({span})"
+        if outcome == "same"
+        else f"The difference of {change(metric, ends.value)}{unit} ({span}) {judged}"
+    )
+    if apart == 0:
+        return f"{text}: no row is right with one and wrong with the other."
+    rows = "row" if apart == 1 else "rows"
+    return (
+        f"{text}: of the {apart} {rows} that only one of the two gets right, HMA has "
+        f"{found.only_memory} (McNemar's exact test on accuracy, {p_value(found.p_value)})."
+    )

@@ -1,0 +1,191 @@
+"""A run folder, opened: its options, its preparation, its two trained learners."""
+
+import json
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from hma.backbones.named import backbone_for
+from hma.checkpoint import load
+from hma.data import (
+    InMemory,
+    Preparation,
+    Prepared,
+    Source,
+    Task,
+    builtin,
+    is_builtin,
+    open_source,
+    preparation_from_json,
+    prepare,
+)
+from hma.data.tables import TableFile
+from hma.errors import UserError
+from hma.files import written_whole
+from hma.methods import Learner, erm
+from hma.methods.memory import WithMemory
+from hma.runs.options import RunOptions
+from hma.training import Record
+
+Which = Literal["memory", "plain"]
+MEMORY: Which = "memory"
+PLAIN: Which = "plain"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``hma train`` left behind in ``folder``."""
+
+    folder: Path
+    options: RunOptions
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        """Open a finished run, or say what is missing."""
+        path = folder / "run.json"
+        if not path.is_file():
+            raise UserError(
+                f"{folder} is no run of hma: it has no run.json; give a folder that hma train wrote"
+            )
+        run = cls(folder, RunOptions.from_json(read_json(path), path))
+        if not (folder / MEMORY / "model" / "hma.json").is_file():
+            raise UserError(f"the run in {folder} did not finish; run its hma train command again")
+        return run
+
+    @cached_property
+    def preparation(self) -> Preparation:
+        """What was fitted on the training rows."""
+        return preparation_from_json(read_json(self.folder / "preparation.json"))
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """Row of the source behind each sample id, for each split."""
+        found: dict[str, list[int]] = read_json(self.folder / "places.json")
+        return found
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether the plain backbone was trained beside the memory."""
+        return (self.folder / PLAIN / "record.json").is_file()
+
+    def record(self, which: Which) -> Record:
+        """Return the record of one of the two trainings."""
+        return Record.read(self.folder / which / "record.json")
+
+    def prepared(self) -> Prepared:
+        """Open the training data again and make the same task of it."""
+        return prepared_from(self.options)
+
+    def learner(self, which: Which) -> Learner:
+        """Return one of the two trained learners, in eval mode."""
+        assert self.options.backbone is not None
+        with warnings.catch_warnings():  # a frozen backbone gets its weights from the run
+            warnings.simplefilter("ignore")
+            backbone = backbone_for(self.options.backbone, frozen=self.options.frozen_backbone)
+        shape = _Shape(self.folder.name, self.preparation.kind, self.preparation.shape)
+        if which == MEMORY:
+            model = load(self.folder / MEMORY / "model", backbone(shape))
+            return WithMemory(model)
+        task = _bare_task(self.preparation)
+        learner = erm(backbone)(task, self.options.seed)
+        path = self.folder / PLAIN / "weights.safetensors"
+        try:
+            learner.module.load_state_dict(load_file(path))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"{path} cannot be loaded: {error}; train again") from error
+        learner.module.eval()
+        return learner
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a backbone needs to know of the data."""
+
+    name: str
+    kind: Any
+    shape: tuple[int, ...]
+
+
+def _bare_task(preparation: Preparation) -> Task:
+    """Return a task without rows: enough to build a learner whose weights are then replaced."""
+    none = InMemory(torch.empty(0), torch.empty(0, dtype=torch.long))
+    return Task(
+        name="rows to come",
+        kind=preparation.kind,
+        classes=preparation.classes,
+        shape=preparation.shape,
+        train=none,
+        validation=none,
+        tests={},
+    )
+
+
+def prepared_from(options: RunOptions) -> Prepared:
+    """Open the data that ``options`` name, split and prepare it."""
+    root = None if options.data_root is None else Path(options.data_root)
+    if is_builtin(options.source):
+        return builtin(
+            options.source, seed=options.seed, data_root=root, options=options.preparation
+        )
+    return prepare(
+        source_from(options),
+        seed=options.seed,
+        validation=options.validation,
+        test=options.test,
+        options=options.preparation,
+    )
+
+
+def source_from(options: RunOptions) -> Source:
+    """Open the rows that ``options`` name."""
+    return open_source(
+        options.source,
+        target=options.target,
+        data_root=None if options.data_root is None else Path(options.data_root),
+        skip_bad_files=options.skip_bad_files,
+        seed=options.seed,
+    )
+
+
+def rows_for(
+    run: Run,
+    source: str,
+    *,
+    labelled: bool,
+    target: str | None = None,
+    skip_bad_files: bool = False,
+) -> Source:
+    """Open new rows for a run; a table's column of labels is set aside, wanted or not.
+
+    Args:
+        run: The run that will answer.
+        source: As :func:`hma.data.open_source` takes it.
+        labelled: Whether labels are needed, or only tolerated.
+        target: Column of the labels; the one of training if not given.
+        skip_bad_files: Leave out images that cannot be read.
+    """
+    column = target or run.options.target
+    if column is not None and not labelled and column not in TableFile(Path(source)).columns:
+        column = None
+    root = None if run.options.data_root is None else Path(run.options.data_root)
+    return open_source(source, target=column, data_root=root, skip_bad_files=skip_bad_files)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run, or say that it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}; train again in a new folder") from error
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write a JSON file of a run, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

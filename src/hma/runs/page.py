@@ -1,0 +1,100 @@
+"""The page of a run: everything the report shows, gathered from the folder and the data."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hma.data import Prepared, Split
+from hma.files import written_whole
+from hma.methods import Learner
+from hma.methods.memory import WithMemory
+from hma.report import About, Answers, RunReport, TrainingRows, collect, render
+from hma.runs.folder import MEMORY, PLAIN, Run
+from hma.training import predictions
+
+
+def write_page(run: Run, path: Path | None = None) -> Path:
+    """Write the report of a run and return where it is."""
+    target = path or run.folder / "report.html"
+    page = render(report_of(run))
+    with written_whole(target) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return target
+
+
+def report_of(run: Run) -> RunReport:
+    """Gather what the page shows; the training data is opened once more."""
+    prepared = run.prepared()
+    task, rows = prepared.task, run.options.recipe.eval_batch_size
+    memory = run.learner(MEMORY)
+    plain = run.learner(PLAIN) if run.has_plain else None
+    assert isinstance(memory, WithMemory)
+    tests = {
+        name: Answers(
+            labels=split.labels,
+            memory=_answers(memory, split, rows),
+            plain={} if plain is None else _answers(plain, split, rows),
+            features=_features(memory, split, rows),
+        )
+        for name, split in (task.tests or {"validation": task.validation}).items()
+    }
+    memory.use(memory.contexts[0])
+    splits = {"train": task.train, "validation": task.validation, **task.tests}
+    about = About(
+        title=task.name,
+        kind=task.kind,
+        classes=task.classes,
+        metric=task.metric,
+        splits={name: split.labels for name, split in splits.items()},
+        facts=task.facts,
+    )
+    return collect(
+        memory.model,
+        about,
+        tests,
+        memory_record=run.record(MEMORY).to_json(),
+        plain_record=run.record(PLAIN).to_json() if run.has_plain else None,
+        plain=None if plain is None else plain.module,
+        training_rows=_training_rows(prepared),
+        batch_size=rows,
+        seed=run.options.seed,
+        notes=_notes(prepared),
+    )
+
+
+def _answers(learner: Learner, split: Split, batch_size: int) -> dict[str, Tensor]:
+    return {
+        context: torch.cat(
+            [
+                logits
+                for _, logits in predictions(learner, split, batch_size=batch_size, context=context)
+            ]
+        )
+        for context in learner.contexts
+    }
+
+
+@torch.no_grad()
+def _features(learner: WithMemory, split: Split, batch_size: int) -> Tensor:
+    backbone = learner.model.backbone.eval()
+    places = torch.split(torch.arange(len(split)), batch_size)
+    return torch.cat([backbone(split.batch(rows).x) for rows in places])
+
+
+def _training_rows(prepared: Prepared) -> TrainingRows:
+    source, train = prepared.source, prepared.task.train
+    return TrainingRows(
+        describe=source.describe,
+        thumbnail=source.thumbnail,
+        places=prepared.places["train"],
+        inputs=lambda ids: train.batch(ids).x,
+    )
+
+
+def _notes(prepared: Prepared) -> list[str]:
+    skipped = prepared.source.skipped
+    if not skipped:
+        return []
+    named = ", ".join(skipped[:5])
+    return [f"{len(skipped)} files could not be read and were left out: {named}"]

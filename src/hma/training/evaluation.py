@@ -1,0 +1,110 @@
+"""Predictions of a learner, batch by batch, and their scores in every inference context."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hma.config import wrong_choice
+from hma.data import Split
+from hma.distributed import gather_rows, world_size
+from hma.errors import UserError
+from hma.methods import Learner
+from hma.training.metrics import METRICS, scores
+from hma.training.record import Scores
+
+
+def predictions(
+    learner: Learner, split: Split, *, batch_size: int, context: str | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield sample ids ``(B,)`` and logits ``(B, C)`` batch by batch, both on the CPU.
+
+    One batch is held at a time, so memory does not grow with the split.
+
+    Args:
+        learner: What predicts; it is put in eval mode.
+        split: Rows to predict, in their order.
+        batch_size: Rows per batch; in context 'batch' it decides who sees whom.
+        context: Inference context to switch to; None stays in the one in use.
+    """
+    if context is not None:
+        _use(learner, context)
+    learner.module.eval()
+    for places in _batches(len(split), batch_size):
+        ids, logits = _predicted(learner, split, places)
+        yield ids.cpu(), logits.cpu()
+
+
+def evaluate(
+    learner: Learner,
+    split: Split,
+    *,
+    batch_size: int,
+    contexts: Iterable[str] | None = None,
+    metrics: Iterable[str] = METRICS,
+    tick: Callable[[], None] | None = None,
+) -> Scores:
+    """Return the scores of ``learner`` on ``split`` in each context.
+
+    Under ``torch.distributed`` the processes share the batches, and every process must call.
+
+    Args:
+        learner: What predicts; it is put in eval mode.
+        split: Labelled rows.
+        batch_size: Rows per batch; in context 'batch' it decides who sees whom.
+        contexts: Inference contexts; all of the learner's if not given.
+        metrics: Which scores.
+        tick: Called after every batch.
+    """
+    learner.module.eval()
+    found: Scores = {}
+    for context in learner.contexts if contexts is None else contexts:
+        _use(learner, context)
+        logits = _all_logits(learner, split, batch_size, tick or _nothing)
+        found[context] = scores(logits, split.labels, metrics)
+    return found
+
+
+def _all_logits(
+    learner: Learner, split: Split, batch_size: int, tick: Callable[[], None]
+) -> Tensor:
+    """Return the logits of all rows in their order, ``(N, C)``, each batch made by one process."""
+    batches = _batches(len(split), batch_size)
+    processes = world_size()
+    rank = dist.get_rank() if processes > 1 else 0
+    mine = []
+    for first in range(0, len(batches), processes):
+        turn = first + rank
+        own = turn < len(batches)  # with nothing left to do a process still takes part
+        _, logits = _predicted(learner, split, batches[turn if own else 0])
+        mine.append(logits if own else logits[:0])
+        tick()
+    gathered = gather_rows(torch.cat(mine)).cpu()  # (N, C), rank by rank
+    order = torch.cat([places for r in range(processes) for places in batches[r::processes]])
+    logits = torch.empty_like(gathered)
+    logits[order] = gathered
+    return logits
+
+
+@torch.no_grad()
+def _predicted(learner: Learner, split: Split, places: Tensor) -> tuple[Tensor, Tensor]:
+    batch = split.batch(places)
+    device = next(learner.module.parameters()).device
+    if device.type != "cpu":
+        batch = batch.to(device)
+    return batch.ids, learner.predict(batch).float()
+
+
+def _batches(rows: int, batch_size: int) -> tuple[Tensor, ...]:
+    return torch.split(torch.arange(rows), batch_size) if rows else ()
+
+
+def _use(learner: Learner, context: str) -> None:
+    if context not in learner.contexts:
+        raise UserError(wrong_choice("context", context, learner.contexts))
+    learner.use(context)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,261 @@
+"""One loop for every method: it knows a learner, a task and a recipe, nothing else."""
+
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hma.data import Task
+from hma.errors import UserError
+from hma.methods import Learner
+from hma.training.checkpoints import DamagedCheckpointError, read_tensors, write_tensors
+from hma.training.devices import fabric_for
+from hma.training.folder import RunFolder
+from hma.training.identity import Identity, identity, refuse_another_run
+from hma.training.interruption import Interrupted, StopRequests
+from hma.training.log import NoLog, ScalarLog, TensorBoardLog
+from hma.training.metrics import METRICS
+from hma.training.progress import Progress, SilentProgress, progress_for_terminal
+from hma.training.provenance import git_commit, versions
+from hma.training.pulse import Pulse
+from hma.training.randomness import kept, seed_everything
+from hma.training.recipe import Recipe
+from hma.training.record import EpochResult, Record, Scores
+from hma.training.resume import restore, snapshot
+from hma.training.stopwatch import Stopwatch
+from hma.training.training import Training
+from hma.training.writing import no_lost_writes
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+
+def fit(
+    learner: Learner,
+    task: Task,
+    recipe: Recipe,
+    *,
+    seed: int,
+    folder: Path | None = None,
+    resolved: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    fabric: "Fabric | None" = None,
+) -> Record:
+    """Train ``learner`` on ``task``, keep the selected epoch, and score every test split.
+
+    The same call again, after an interruption of any kind, goes on from the last checkpoint and
+    ends with the same weights and the same record, bit for bit on one device; after the end it
+    returns the finished record. Ctrl-C and SIGTERM finish the step, write a checkpoint and raise
+    :class:`Interrupted`.
+
+    Args:
+        learner: What to train; afterwards its module holds the selected epoch's weights.
+        task: What from.
+        recipe: How.
+        seed: Decides the order of rows and every random draw.
+        folder: Where checkpoints, TensorBoard log, weights and ``record.json`` go; None keeps
+            everything in memory.
+        resolved: The caller's options, in JSON values, for the record; they must be the same
+            for a run to continue.
+        progress: Told how far the run is; by default a bar, where there is a terminal.
+        fabric: Where to compute, launched; by default the best single device.
+    """
+    fabric = fabric or fabric_for(recipe)
+    _check(task, recipe, seed, fabric)
+    run = identity(learner, task, recipe, seed, resolved)
+    home = None if folder is None else RunFolder(folder)
+    if progress is None:
+        progress = progress_for_terminal()
+    with ExitStack() as stack:
+        if home is not None and fabric.is_global_zero:
+            stack.enter_context(home.locked())
+        finished = home is not None and home.record.exists()
+        fabric.barrier()
+        if home is not None and finished:
+            return _finished_before(learner, home, run, fabric)
+        stack.enter_context(kept(fabric.device))
+        quiet: Progress = progress if fabric.is_global_zero else SilentProgress()
+        return _Run(learner, task, recipe, seed, fabric, home, run, quiet).complete()
+
+
+class _Run:
+    """A run from its first or its latest step to its record."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        task: Task,
+        recipe: Recipe,
+        seed: int,
+        fabric: "Fabric",
+        home: RunFolder | None,
+        run: Identity,
+        progress: Progress,
+    ) -> None:
+        self.home, self.run, self.progress, self.fabric = home, run, progress, fabric
+        self.watch = Stopwatch(fabric.device)
+        with fabric.rank_zero_first():
+            checkpoint = None if home is None else home.checkpoints.latest()
+        if checkpoint is not None and home is not None:
+            where = f"the checkpoint in {home.checkpoints.folder}"
+            refuse_another_run(where, checkpoint.values["run"], run)
+            _warn_of_other_versions(checkpoint.values["versions"])
+        seed_everything(seed, fabric.global_rank)
+        self.training = Training(learner, task, recipe, seed, fabric)
+        if checkpoint is not None:
+            restore(self.training, checkpoint, self.watch)
+        self.log: ScalarLog = NoLog()
+
+    def complete(self) -> Record:
+        """Train to the end."""
+        training, progress = self.training, self.progress
+        writes = self.home is not None and self.fabric.is_global_zero
+        if self.home is not None and writes:
+            self.log = TensorBoardLog(self.home.tensorboard, training.step)
+        progress.begin(training.task.name, training.steps, training.step)
+        try:
+            with StopRequests() as stop:
+                save = None if self.home is None else self._save
+                pulse = Pulse(training, save=save, progress=progress, log=self.log, stop=stop)
+                training.beat = pulse.beat
+                while not training.finished:
+                    result = training.run_epoch()
+                    self.watch.end_epoch()
+                    self._log_epoch(result)
+                tests = self._test()
+                record = self._conclude(tests)
+                if stop.received is not None:
+                    raise Interrupted("stopped after the last step; the run is done", stop.received)
+                return record
+        finally:
+            training.release()
+            progress.end()
+            self.log.close()
+
+    def _save(self) -> None:
+        checkpoint = snapshot(self.training, self.run, self.watch)
+        if self.home is not None and self.fabric.is_global_zero:
+            self.home.checkpoints.write(checkpoint)
+
+    def _log_epoch(self, result: EpochResult) -> None:
+        values = {"train/epoch_loss": result["train_loss"], "train/lr": result["lr"]}
+        self.log.add(self.training.step, values | _flat("validation", result["validation"]))
+
+    def _test(self) -> dict[str, Scores]:
+        training = self.training
+        if training.best:
+            training.module.load_state_dict(training.best)
+        found = {n: training.evaluate(s, METRICS) for n, s in training.task.tests.items()}
+        for name, scores in found.items():
+            self.log.add(training.step, _flat(f"test/{name}", scores))
+        training.learner.use(training.learner.contexts[0])
+        return found
+
+    def _conclude(self, tests: dict[str, Scores]) -> Record:
+        training, standing = self.training, self.training.standing
+        best = training.recipe.selection == "best" and standing.best_epoch is not None
+        sha256 = None
+        if self.home is not None and self.fabric.is_global_zero:
+            with no_lost_writes(self.home.weights):
+                sha256 = write_tensors(training.module.state_dict(), self.home.weights)
+        record = Record(
+            name=str(self.run["resolved"].get("name", training.task.name)),
+            seed=training.seed,
+            setup={name: self.run[name] for name in ("task", "method", "recipe")},
+            resolved=self.run["resolved"],
+            git_commit=git_commit(),
+            versions=dict(versions()),
+            data_fingerprint=self.run["task"]["data_fingerprint"],
+            epochs=standing.epochs,
+            selected_epoch=standing.best_epoch if best else len(standing.epochs) - 1,  # type: ignore[arg-type]
+            selection_rule=_selection_rule(training),
+            tests=tests,
+            weights_sha256=self.fabric.broadcast(sha256),
+            seconds=self.watch.seconds,
+            epoch_seconds=self.watch.epoch_seconds,
+            peak_memory_bytes=self.watch.peak_memory_bytes,
+        )
+        if self.home is not None and self.fabric.is_global_zero:
+            record.write(self.home.record)
+            self.home.checkpoints.clear()
+        self.fabric.barrier()
+        return record
+
+
+def _finished_before(learner: Learner, home: RunFolder, run: Identity, fabric: "Fabric") -> Record:
+    """Return the record of a run that has ended, its weights in the learner."""
+    record = Record.read(home.record)
+    found = {"seed": record.seed, **record.setup, "resolved": record.resolved}
+    refuse_another_run(str(home.record), found, run)
+    try:
+        weights = read_tensors(home.weights, str(record.weights_sha256))
+    except (DamagedCheckpointError, FileNotFoundError) as error:
+        raise UserError(
+            f"{home.weights} is missing or damaged ({error}); remove {home.record} to train again"
+        ) from error
+    learner.module.load_state_dict(weights)
+    fabric.to_device(learner.module)
+    learner.module.eval()
+    learner.use(learner.contexts[0])
+    if fabric.is_global_zero:
+        home.checkpoints.clear()  # a process killed after the record left them behind
+    return record
+
+
+def _check(task: Task, recipe: Recipe, seed: int, fabric: "Fabric") -> None:
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise UserError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
+    least = 2 * fabric.world_size if fabric.world_size > 1 else 1
+    if len(task.train) < least:
+        raise UserError(
+            f"the training split of {task.name!r} must have at least {least} rows for "
+            f"{fabric.world_size} process(es), got {len(task.train)}"
+        )
+    if len(task.validation) == 0 and (recipe.selection == "best" or recipe.patience is not None):
+        raise UserError(
+            f"the validation split of {task.name!r} is empty, so no epoch can be chosen by it; "
+            "set selection='last' and patience=None, or give it rows"
+        )
+    precision = fabric.strategy.precision.precision
+    if precision != recipe.precision:
+        raise UserError(
+            f"fabric must have the recipe's precision {recipe.precision!r}, got {precision!r}; "
+            "make it with hma.training.fabric_for(recipe)"
+        )
+
+
+def _warn_of_other_versions(before: Mapping[str, str]) -> None:
+    now = versions()
+    changed = [
+        f"{name} {before.get(name)} then, {now.get(name)} now"
+        for name in dict.fromkeys([*now, *before])
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        warnings.warn(
+            f"the run began with other versions ({'; '.join(changed)}), so its result may differ "
+            "from that of an uninterrupted one",
+            stacklevel=4,
+        )
+
+
+def _selection_rule(training: Training) -> str:
+    recipe, context = training.recipe, training.learner.contexts[0]
+    rule = "last epoch"
+    if recipe.selection == "best":
+        rule = f"best validation {training.task.metric} in context {context!r}, earliest of equals"
+    if recipe.patience is not None:
+        rule += (
+            f"; stopped after {recipe.patience} epochs without a better one, counted from epoch "
+            f"{recipe.patience_from}"
+        )
+    return rule
+
+
+def _flat(prefix: str, scores: Scores) -> dict[str, float]:
+    return {
+        f"{prefix}/{context}/{metric}": value
+        for context, values in scores.items()
+        for metric, value in values.items()
+    }

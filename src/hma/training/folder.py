@@ -1,0 +1,49 @@
+"""Where a run keeps its files, and that only one process writes there at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hma.errors import UserError
+from hma.training.checkpoints import Checkpoints
+from hma.training.writing import no_lost_writes
+
+
+class RunFolder:
+    """The files of a run.
+
+    While it runs: ``checkpoints/`` and ``tensorboard/``. Once finished: ``record.json``,
+    ``weights.safetensors`` (the selected epoch) and ``tensorboard/``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.record = self.path / "record.json"
+        self.weights = self.path / "weights.safetensors"
+        self.tensorboard = self.path / "tensorboard"
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and hold it against another process for the length of the block.
+
+        The lock ends with the process, however it ends.
+        """
+        with no_lost_writes(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            import fcntl
+        except ModuleNotFoundError:  # not on Windows
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise UserError(
+                f"another process is training in {self.path}; wait for it, or choose another folder"
+            ) from error
+        finally:
+            os.close(handle)

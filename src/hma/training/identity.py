@@ -1,0 +1,106 @@
+"""Which run this is: what must be the same for a checkpoint or a record to belong to it."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from hma.data import Task
+from hma.errors import UserError
+from hma.methods import Learner
+from hma.training.provenance import data_fingerprint
+from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
+
+Identity = dict[str, Any]
+
+
+def identity(
+    learner: Learner, task: Task, recipe: Recipe, seed: int, resolved: Mapping[str, Any] | None
+) -> Identity:
+    """Return everything that decides the result of a run, in JSON values."""
+    return {
+        "seed": seed,
+        "task": {
+            "name": task.name,
+            "kind": task.kind,
+            "classes": list(task.classes),
+            "shape": list(task.shape),
+            "metric": task.metric,
+            "rows": _rows(task),
+            "facts": _json("task.facts", task.facts),
+            "data_fingerprint": data_fingerprint(task),
+        },
+        "method": _method(learner),
+        "recipe": recipe.to_json(),
+        "resolved": _json("resolved", resolved or {}),
+    }
+
+
+def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
+    """Raise if what is stored at ``where`` belongs to another run, naming every difference."""
+    differing = list(_differences(found, wanted))
+    if differing:
+        lines = "; ".join(differing)
+        raise UserError(
+            f"{where} belongs to another run: {lines}. Use the same options to continue it, or "
+            "another folder for a new run"
+        )
+
+
+def _differences(found: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    if path.removeprefix("recipe.") in NO_EFFECT_ON_RESULTS:
+        return
+    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        for name in dict.fromkeys([*wanted, *found]):
+            inner = f"{path}.{name}" if path else name
+            yield from _differences(found.get(name), wanted.get(name), inner)
+    elif found != wanted:
+        yield f"{path} was {_short(found)}, is {_short(wanted)} now"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _rows(task: Task) -> dict[str, int]:
+    tests = {name: len(split) for name, split in task.tests.items()}
+    return {"train": len(task.train), "validation": len(task.validation)} | tests
+
+
+def _method(learner: Learner) -> dict[str, Any]:
+    module = learner.module
+    config = getattr(module, "config", None)
+    known = is_dataclass(config) and not isinstance(config, type)
+    return {
+        "learner": type(learner).__name__,
+        "contexts": list(learner.contexts),
+        "module": type(module).__name__,
+        "weights": sum(parameter.numel() for parameter in module.parameters()),
+        "trained_weights": sum(p.numel() for p in module.parameters() if p.requires_grad),
+        "architecture": _architecture(module),
+        "config": _json("config", asdict(config)) if known else None,  # type: ignore[arg-type]
+    }
+
+
+def _architecture(module: nn.Module) -> str:
+    """Return a hash of the module as printed and of the names and shapes of its state."""
+    printed = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module))
+    shapes = [
+        f"{name} {tuple(value.shape)}"
+        for name, value in module.state_dict().items()
+        if isinstance(value, Tensor)
+    ]
+    return hashlib.sha256("\n".join([printed, *shapes]).encode()).hexdigest()[:16]
+
+
+def _json(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(values)))
+    except TypeError as error:
+        raise TypeError(f"{name} must hold JSON values only: {error}") from error
+    return plain

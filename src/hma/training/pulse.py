@@ -1,0 +1,121 @@
+"""What happens between steps, a few times a second: progress, log, checkpoints, stopping."""
+
+import math
+import signal
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from hma.training.interruption import Interrupted, StopRequests
+from hma.training.log import ScalarLog
+from hma.training.progress import Progress
+from hma.training.training import Training
+
+SHOW_EVERY_SECONDS = 0.2
+LOG_EVERY_SECONDS = 1.0
+AGREE_EVERY_BEATS = 10
+"""Several processes ask each other only so often whether to stop or to write a checkpoint."""
+
+
+class Pulse:
+    """Called after every step and every evaluated batch; nearly always it only reads the clock.
+
+    Args:
+        training: The run.
+        save: Writes a checkpoint; None where there is nowhere to.
+        progress, log: Told how far the run is.
+        stop: Whether somebody asked to stop.
+        clock: Seconds since some moment.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        save: Callable[[], None] | None,
+        progress: Progress,
+        log: ScalarLog,
+        stop: StopRequests,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.training, self.progress, self.log, self.stop = training, progress, log, stop
+        self._save = save
+        self._clock = clock
+        self._together = training.fabric.world_size > 1
+        self._beats = 0
+        self._saved_step = training.step
+        self._every_steps = training.recipe.checkpoint_every_steps if save is not None else None
+        seconds = training.recipe.checkpoint_every_seconds
+        self._every_seconds = seconds if save is not None else math.inf
+        now = clock()
+        self._show_at, self._log_at, self._save_at = now, now, now + self._every_seconds
+        self._next = now
+
+    def beat(self) -> None:
+        """Do what is due."""
+        self._beats += 1
+        step = self.training.step
+        if self._every_steps and step % self._every_steps == 0 and step != self._saved_step:
+            self.save()
+        now = self._clock()
+        if self._together:
+            self._beat_together(now)
+        elif self.stop.received is not None:
+            self._stop(self.stop.received)
+        elif now >= self._save_at:
+            self.save()
+        if now >= self._next:
+            self._tell(now)
+
+    def _beat_together(self, now: float) -> None:
+        if self._beats % AGREE_EVERY_BEATS:
+            return
+        due = self.training.fabric.is_global_zero and now >= self._save_at
+        wishes = torch.tensor([self.stop.received or 0, int(due)])
+        wishes = wishes.to(self.training.fabric.device)
+        dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+        received, due = wishes.tolist()
+        if received:
+            self._stop(received)
+        if due:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a place for it."""
+        if self._save is not None:
+            self._save()
+            self.log.flush()
+            self._saved_step = self.training.step
+            self._save_at = self._clock() + self._every_seconds
+
+    def _stop(self, received: int) -> None:
+        self.save()
+        name = {signal.SIGINT: "Ctrl-C"}.get(received, signal.Signals(received).name)  # type: ignore[call-overload]
+        kept = "start the same run again to go on from there"
+        lost = "nothing was kept, because the run has no folder"
+        raise Interrupted(
+            f"stopped by {name} after step {self.training.step} of {self.training.steps}; "
+            f"{lost if self._save is None else kept}",
+            received,
+        )
+
+    def _tell(self, now: float) -> None:
+        loss, step = float(self.training.last_loss), self.training.step
+        if now >= self._show_at:
+            self.progress.update(step, self._note(loss))
+            self._show_at = now + SHOW_EVERY_SECONDS
+        if now >= self._log_at:
+            self.log.add(step, {"train/loss": loss})
+            self._log_at = now + LOG_EVERY_SECONDS
+        self._next = min(self._show_at, self._log_at)
+
+    def _note(self, loss: float) -> str:
+        standing = self.training.standing
+        epoch = min(standing.epoch + 1, self.training.epochs)
+        note = f"epoch {epoch}/{self.training.epochs}  loss {loss:.3f}"
+        if standing.best_epoch is not None:
+            metric = self.training.task.metric
+            note += f"  best {metric} {standing.best_score:.3f} (epoch {standing.best_epoch + 1})"
+        return note

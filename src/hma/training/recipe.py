@@ -1,0 +1,151 @@
+"""How to train: every number of an optimisation, written down and checked once."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self, get_args
+
+from hma.config import ConfigError, wrong_choice
+
+OptimizerName = Literal["adam", "adamw", "sgd"]
+Schedule = Literal["constant", "cosine", "step"]
+Selection = Literal["best", "last"]
+Balance = Literal["none", "loss", "sampler"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "optimizer": get_args(OptimizerName),
+    "schedule": get_args(Schedule),
+    "selection": get_args(Selection),
+    "balance": get_args(Balance),
+    "precision": get_args(Precision),
+}
+LEAST_WHOLE = {
+    "epochs": 1,
+    "steps": 1,
+    "batch_size": 1,
+    "warmup_steps": 0,
+    "decay_every": 1,
+    "patience": 1,
+    "patience_from": 0,
+    "evaluate_every": 1,
+    "eval_batch_size": 1,
+    "checkpoint_every_steps": 1,
+}
+MAY_BE_NONE = {"steps", "patience", "clip_norm", "checkpoint_every_steps"}
+NO_EFFECT_ON_RESULTS = ("checkpoint_every_seconds", "checkpoint_every_steps")
+"""Fields that may change between an interrupted run and its continuation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Epochs, batches, optimizer, schedule, and which epoch is kept.
+
+    Example:
+        >>> Recipe(lr=0, balance="los")
+        Traceback (most recent call last):
+        hma.config.ConfigError: Recipe cannot run:
+          - lr must be above 0, got 0
+          - balance must be one of 'none', 'loss', 'sampler', got 'los'; did you mean 'loss'?
+    """
+
+    epochs: int = 50
+    """Passes over the training rows."""
+    steps: int | None = None
+    """Optimizer steps to train for instead of ``epochs``; the last epoch may then be cut short."""
+    batch_size: int = 64
+    """Rows per step, over all devices together; the last batch of an epoch may differ."""
+    optimizer: OptimizerName = "adam"
+    """Which optimizer."""
+    lr: float = 1e-3
+    """Learning rate."""
+    momentum: float = 0.9
+    """Momentum of sgd."""
+    weight_decay: float = 0.0
+    """L2 penalty (decoupled for adamw)."""
+    schedule: Schedule = "constant"
+    """How the learning rate moves after the warm-up; 'cosine' ends at 0."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate rises linearly to ``lr``."""
+    decay_every: int = 50
+    """Epochs between two decays, for schedule 'step'."""
+    decay_factor: float = 0.5
+    """What each decay multiplies the learning rate with, for schedule 'step'."""
+    clip_norm: float | None = None
+    """Largest norm of the gradient of all weights together; None does not clip."""
+    balance: Balance = "none"
+    """Make classes count alike: by row weights in the loss, or by drawing rows class by class."""
+    selection: Selection = "best"
+    """Keep the epoch with the best validation score (the earliest of equals), or the last one."""
+    patience: int | None = None
+    """Stop after so many epochs in a row without a better validation score; None never stops."""
+    patience_from: int = 0
+    """Epoch, counted from 0, at which patience starts to run."""
+    evaluate_every: int = 1
+    """Epochs from one validation to the next; the last epoch is always validated."""
+    eval_batch_size: int = 256
+    """Rows per batch in evaluation; in context 'batch' it decides who sees whom."""
+    precision: Precision = "32-true"
+    """Number format of forward and backward passes; weights stay in 32 bits."""
+    checkpoint_every_seconds: float = 30.0
+    """Seconds of training an interruption may cost at most."""
+    checkpoint_every_steps: int | None = None
+    """Write a checkpoint every so many steps as well; None goes by seconds alone."""
+
+    def __post_init__(self) -> None:
+        problems = [*self._wrong_whole_numbers(), *self._wrong_numbers()]
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                problems.append(wrong_choice(name, getattr(self, name), allowed))
+        if problems:
+            raise _cannot_run(problems)
+
+    def _wrong_whole_numbers(self) -> list[str]:
+        problems = []
+        for name, least in LEAST_WHOLE.items():
+            value = getattr(self, name)
+            none = " or None" if name in MAY_BE_NONE else ""
+            if value is None and none:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                problems.append(f"{name} must be a whole number{none}, got {value!r}")
+            elif value < least:
+                problems.append(f"{name} must be at least {least}{none}, got {value}")
+        return problems
+
+    def _wrong_numbers(self) -> list[str]:
+        rules: dict[str, tuple[str, Callable[[float], bool]]] = {
+            "lr": ("above 0", lambda value: value > 0),
+            "momentum": ("at least 0 and below 1", lambda value: 0 <= value < 1),
+            "weight_decay": ("at least 0", lambda value: value >= 0),
+            "decay_factor": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+            "clip_norm": ("above 0 or None", lambda value: value > 0),
+            "checkpoint_every_seconds": ("at least 0", lambda value: value >= 0),
+        }
+        problems = []
+        for name, (rule, holds) in rules.items():
+            value = getattr(self, name)
+            if value is None and name in MAY_BE_NONE:
+                continue
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                problems.append(f"{name} must be a number, got {value!r}")
+            elif not math.isfinite(value) or not holds(value):
+                problems.append(f"{name} must be {rule}, got {value}")
+        return problems
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """Build a recipe from plain values; an unknown name is an error, not ignored."""
+        known = tuple(field.name for field in fields(cls))
+        unknown = [wrong_choice("field", name, known) for name in values if name not in known]
+        if unknown:
+            raise _cannot_run(unknown)
+        return cls(**values)
+
+
+def _cannot_run(problems: list[str]) -> ConfigError:
+    return ConfigError("Recipe cannot run:\n" + "\n".join(f"  - {problem}" for problem in problems))

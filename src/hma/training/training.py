@@ -1,0 +1,225 @@
+"""The loop itself: epochs of steps, validation, and which epoch is best so far."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hma.data import Batch, Split, Task
+from hma.data.task import AugmentedSplit
+from hma.distributed import gather_rows
+from hma.errors import UserError
+from hma.methods import Learner
+from hma.training.evaluation import evaluate
+from hma.training.optimizer import make_optimizer
+from hma.training.order import LEAST_ROWS, TrainingOrder, class_weights
+from hma.training.randomness import RandomState, kept
+from hma.training.recipe import Recipe
+from hma.training.record import EpochResult, Scores
+from hma.training.schedule import learning_rate
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+
+@dataclass
+class Standing:
+    """How far a run is; with weights, optimizer and random state, all that the next step needs."""
+
+    epoch: int = 0
+    step: int = 0
+    """Steps done in this epoch."""
+    rows: int = 0
+    """Rows seen in this epoch."""
+    epochs: list[EpochResult] = field(default_factory=list)
+    best_epoch: int | None = None
+    best_score: float = -math.inf
+
+
+class Training:
+    """Train a learner step by step; what it does besides is up to ``beat``.
+
+    Args:
+        learner: What to train; until :meth:`release` its module is the one Fabric wrapped.
+        task: What from.
+        recipe: How.
+        seed: Decides the order of rows.
+        fabric: Where.
+    """
+
+    def __init__(
+        self, learner: Learner, task: Task, recipe: Recipe, seed: int, fabric: "Fabric"
+    ) -> None:
+        self.learner, self.task, self.recipe, self.seed = learner, task, recipe, seed
+        self.fabric = fabric
+        self.module = learner.module
+        self.optimizer = make_optimizer(self.module, recipe)
+        wrapped: Any = fabric.setup(self.module, self.optimizer)
+        learner.module, self._stepper = wrapped
+        least = LEAST_ROWS * fabric.world_size
+        self.order = TrainingOrder(
+            task.train.labels, recipe.batch_size, seed, recipe.balance, least
+        )
+        per_epoch = self.order.steps_per_epoch
+        self.steps = recipe.steps or recipe.epochs * per_epoch
+        self.epochs = -(-self.steps // per_epoch)
+        self.rate = learning_rate(recipe, per_epoch, self.steps)
+        self.standing = Standing()
+        self.loss_sum = torch.zeros((), device=fabric.device)
+        self.last_loss = self.loss_sum
+        self.best: dict[str, Tensor] = {}
+        self.random_before: RandomState | None = None
+        self.beat: Callable[[], None] = lambda: None
+        self._augmented = task.train if isinstance(task.train, AugmentedSplit) else None
+        balanced = recipe.balance == "loss"
+        classes = max(len(task.classes), 2)
+        self._weights = class_weights(task.train.labels, classes) if balanced else None
+
+    @property
+    def step(self) -> int:
+        """Steps done since the start of the run."""
+        return self.standing.epoch * self.order.steps_per_epoch + self.standing.step
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last epoch is done, or patience has run out."""
+        standing, patience = self.standing, self.recipe.patience
+        if standing.epoch >= self.epochs:
+            return True
+        if patience is None or standing.best_epoch is None:
+            return False
+        since = max(standing.best_epoch, self.recipe.patience_from - 1)
+        return standing.epoch - 1 - since >= patience
+
+    def release(self) -> None:
+        """Give the learner its own module back."""
+        self.learner.module = self.module
+
+    # --------------------------------------------------------------------- an epoch
+
+    def run_epoch(self) -> EpochResult:
+        """Train what is left of an epoch, validate, and return what it came to."""
+        standing = self.standing
+        self.learner.module.train()
+        batches = self.order.epoch(standing.epoch)
+        last = min(len(batches), self.steps - standing.epoch * len(batches))
+        for places in batches[standing.step : last]:
+            self._train_on(places)
+            standing.step += 1
+            standing.rows += len(places)
+            self.beat()
+        result = EpochResult(
+            epoch=standing.epoch,
+            train_loss=self._mean_loss(),
+            validation=self._validation(),
+            lr=self.rate(self.step - 1),
+        )
+        self._keep_if_best(result)
+        standing.epochs.append(result)
+        standing.epoch, standing.step, standing.rows = standing.epoch + 1, 0, 0
+        self.loss_sum.zero_()
+        return result
+
+    def _train_on(self, places: Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(self.step)
+        batch = self._batch(places)
+        loss = self.learner.loss(batch)
+        self.fabric.backward(self._shared(loss, batch, places))
+        if self.recipe.clip_norm is not None:
+            self.fabric.clip_gradients(
+                self.learner.module,
+                self._stepper,
+                max_norm=self.recipe.clip_norm,
+                error_if_nonfinite=False,  # asking would wait for the device
+            )
+        self._stepper.step()
+        self._stepper.zero_grad()
+        with self.fabric.autocast():
+            self.learner.after_step(batch)
+        self.last_loss = loss.detach()
+        self.loss_sum.add_(self.last_loss, alpha=len(batch.y))
+
+    def _batch(self, places: Tensor) -> Batch:
+        if self.fabric.world_size > 1:
+            places = places.tensor_split(self.fabric.world_size)[self.fabric.global_rank]
+        if self._augmented is not None:
+            batch = self._augmented.batch_for(places, seed=self.seed, epoch=self.standing.epoch)
+        else:
+            batch = self.task.train.batch(places)
+        if self._weights is not None:
+            balanced = self._weights[batch.y]
+            given = batch.weight
+            batch = batch._replace(weight=balanced if given is None else balanced * given)
+        return batch if self.fabric.device.type == "cpu" else batch.to(self.fabric.device)
+
+    def _shared(self, loss: Tensor, batch: Batch, places: Tensor) -> Tensor:
+        """Scale the loss so that the mean over processes is the mean over all rows."""
+        world = self.fabric.world_size
+        if world == 1:
+            return loss
+        if batch.weight is None:
+            return loss * (len(batch.y) * world / len(places))
+        own = batch.weight.sum()
+        total = own.clone()
+        dist.all_reduce(total)
+        return loss * (own * world / total)
+
+    def _mean_loss(self) -> float:
+        total = gather_rows(self.loss_sum[None]).sum()
+        mean = float(total) / self.standing.rows
+        if not math.isfinite(mean):
+            raise UserError(
+                f"training diverged: the loss of epoch {self.standing.epoch} is {mean}; lower lr "
+                f"(now {self.recipe.lr}) or set clip_norm"
+            )
+        return mean
+
+    # ------------------------------------------------------------------- evaluation
+
+    def _validation(self) -> Scores:
+        number = self.standing.epoch + 1
+        due = number % self.recipe.evaluate_every == 0 or number == self.epochs
+        if not due or len(self.task.validation) == 0:
+            return {}
+        wanted = dict.fromkeys([self.task.metric, "accuracy", "nll"])
+        return self.evaluate(self.task.validation, wanted)
+
+    def evaluate(self, split: Split, metrics: Iterable[str]) -> Scores:
+        """Return the scores on a split in every context; random numbers it draws are given back."""
+        self._bring_buffers_together()
+        with kept(self.fabric.device) as self.random_before:
+            found = evaluate(
+                self.learner,
+                split,
+                batch_size=self.recipe.eval_batch_size,
+                metrics=metrics,
+                tick=lambda: self.beat(),
+            )
+        self.random_before = None
+        return found
+
+    def _bring_buffers_together(self) -> None:
+        if self.fabric.world_size > 1:
+            for buffer in self.module.buffers():
+                dist.broadcast(buffer, src=0)
+
+    def _keep_if_best(self, result: EpochResult) -> None:
+        if not result["validation"]:
+            return
+        context, metric = self.learner.contexts[0], self.task.metric
+        score = result["validation"][context][metric]
+        matters = self.recipe.selection == "best" or self.recipe.patience is not None
+        if math.isnan(score) and matters:
+            raise UserError(
+                f"{metric} is not defined on the validation split of {self.task.name!r}: it needs "
+                "rows of more than one class; choose another metric or another split"
+            )
+        if score > self.standing.best_score:
+            self.standing.best_score, self.standing.best_epoch = score, result["epoch"]
+            if self.recipe.selection == "best":
+                self.best = {n: v.detach().clone() for n, v in self.module.state_dict().items()}

@@ -1,0 +1,107 @@
+"""Shifts and mirror images against a loop, and what they may depend on."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from hma.data import AugmentedSplit, PreparationOptions, open_source, prepare, training_batch
+from hma.data.image_split import Images, draws, mixed, shifted_and_mirrored
+
+
+def by_hand(image, down, right, mirror):
+    channels, height, width = image.shape
+    out = torch.zeros_like(image)
+    for c in range(channels):
+        for row in range(height):
+            for column in range(width):
+                across = width - 1 - column if mirror else column
+                y, x = row + down - 4, across + right - 4
+                if 0 <= y < height and 0 <= x < width:
+                    out[c, row, column] = image[c, y, x]
+    return out
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**32))
+def test_cuts_match_a_loop_over_pixels(count, height, width, seed):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(1, 256, (count, 2, height, width), generator=generator).to(torch.uint8)
+    down, right, mirror = draws(torch.arange(count), seed, epoch=1)
+    found = shifted_and_mirrored(images, down, right, mirror)
+    expected = [
+        by_hand(image, int(d), int(r), bool(m))
+        for image, d, r, m in zip(images, down, right, mirror, strict=True)
+    ]
+    torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=0)
+
+
+IMAGES = torch.rand(50, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def split_of(augment):
+    labels = torch.zeros(50, dtype=torch.long)
+    return Images(lambda places: IMAGES[places], labels, mean=(0.5,), std=(2.0,), augment=augment)
+
+
+@settings(deadline=None)
+@given(st.permutations(range(12)), st.integers(0, 5))
+def test_a_row_depends_on_place_seed_and_epoch_alone(order, epoch):
+    split = split_of(augment=True)
+    together = split.batch_for(torch.tensor(order), seed=7, epoch=epoch).x
+    for place, seen in zip(order, together, strict=True):
+        torch.randperm(5)  # the global generator has no say
+        alone = split.batch_for(torch.tensor([place]), seed=7, epoch=epoch).x[0]
+        torch.testing.assert_close(seen, alone, rtol=0, atol=0)
+
+
+def test_epochs_seeds_and_places_differ():
+    places = torch.arange(1000)
+    base = torch.stack([part.long() for part in draws(places, 0, 0)])
+    for other in (draws(places, 0, 1), draws(places, 1, 0), draws(places + 1, 0, 0)):
+        same = (base == torch.stack([part.long() for part in other])).all(dim=0)
+        assert 0 < int(same.sum()) < 30  # 1 in 162 by chance
+
+
+def test_every_shift_and_both_sides_are_as_frequent():
+    down, right, mirror = draws(torch.arange(81_000), seed=3, epoch=5)
+    pairs = torch.bincount(down * 9 + right, minlength=81)
+    assert int(pairs.min()) > 850
+    assert int(pairs.max()) < 1150
+    assert abs(float(mirror.float().mean()) - 0.5) < 0.01
+
+
+def test_mixing_is_splitmix64():
+    # first outputs of the published generator for state 0
+    state = np.arange(3, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert mixed(state).tolist() == published
+
+
+def test_evaluation_never_augments():
+    places = torch.arange(50)
+    plain = (IMAGES - 0.5) / 2.0
+    for split in (split_of(augment=True), split_of(augment=False)):
+        torch.testing.assert_close(split.batch(places).x, plain, rtol=0, atol=0)
+    seen = split_of(augment=False).batch_for(places, seed=0, epoch=0).x
+    torch.testing.assert_close(seen, plain, rtol=0, atol=0)
+    assert not torch.equal(split_of(augment=True).batch_for(places, seed=0, epoch=0).x, plain)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_only_the_training_split_of_a_task_augments(tmp_path, augment):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(10):
+            pixels = np.random.default_rng(number).integers(0, 256, (32, 32), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    task = prepare(open_source(tmp_path), seed=0, options=PreparationOptions(augment=augment)).task
+    assert isinstance(task.train, AugmentedSplit)
+    for split, changes in [(task.train, augment), (task.validation, False)]:
+        places = torch.arange(len(split))
+        seen = training_batch(split, places, seed=0, epoch=0)
+        assert torch.equal(seen.x, split.batch(places).x) != changes
+        assert torch.equal(seen.y, split.batch(places).y)
+    assert ("augmentation" in task.facts) == augment

@@ -1,0 +1,157 @@
+"""One of the processes that ``test_distributed`` starts, and the training both sides run.
+
+Every case is a function of the rank that returns plain tensors; what it returned on each rank is
+written to ``<folder>/<case>-<rank>.pt`` for the test to compare.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from hma import HMA, HMAConfig
+from hma.distributed import gather_rows
+
+RANKS, STEPS, BATCH, WIDTH, CLASSES = 2, 5, 6, 8, 3
+ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param")
+SIZES = {
+    "rma": {"queue_size": 16},
+    "abd": {},
+    "abd+syn": {"slots_per_class": 2},
+    "abd+rma": {"queue_size": 16},
+    "hma": {"queue_size": 16, "slots_per_class": 2},
+    "param": {},
+}
+
+
+def build(row, *, seed=0, backbone=None, **changes):
+    torch.manual_seed(seed)
+    shared = {"num_heads": 2, "dropout": 0.0, "momentum": 0.9} | changes
+    if row != "param":
+        shared["label_dim"] = 4
+    config = HMAConfig.ablation(row, **SIZES[row], **shared)
+    backbone = backbone or nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
+    return HMA(backbone, CLASSES, config, feature_dim=WIDTH).double()
+
+
+def batch(step):
+    """The whole batch of a step, the same in every process."""
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(BATCH, 5, generator=generator, dtype=torch.float64)
+    return x, torch.randint(CLASSES, (BATCH,), generator=generator)
+
+
+def train(model, *, part=slice(None), wrap=lambda model: model):
+    """Train on ``part`` of each batch; return the parameters that got a gradient at every step."""
+    wrapped, reached = wrap(model), []
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(learning, lr=0.1, momentum=0.9)
+    for step in range(STEPS):
+        x, y = (values[part] for values in batch(step))
+        optimizer.zero_grad()
+        cross_entropy(wrapped(x), y).backward()
+        reached.append({name for name, p in model.named_parameters() if p.grad is not None})
+        optimizer.step()
+        model.remember(x, y, ids=torch.arange(BATCH)[part] + BATCH * step)
+    return set.intersection(*reached)
+
+
+def half(rank):
+    return slice(rank * BATCH // RANKS, (rank + 1) * BATCH // RANKS)
+
+
+# --------------------------------------------------------------------------- cases
+
+
+def step_of_rows(rank, step):
+    """Rows that a rank writes at a step: uneven, none from rank 1 at step 1, some ignored at 2."""
+    count = [(3, 2), (4, 0), (2, 3), (0, 0), (1, 6)][step][rank]
+    ids = torch.arange(count) + 100 * rank + 10 * step
+    features = ids[:, None].double() * torch.ones(WIDTH, dtype=torch.float64)
+    ignore = ids % 2 == 0 if (rank, step) == (1, 2) else None
+    return {"features": features, "y": ids % CLASSES, "ids": ids, "ignore": ignore}
+
+
+def rows(rank):
+    config = HMAConfig(queue_size=7, slots_per_class=0, label_dim=4, num_heads=2)
+    model = HMA(nn.Linear(5, WIDTH), CLASSES, config, feature_dim=WIDTH).double()
+    found = []
+    for step in range(5):
+        model.remember(None, **step_of_rows(rank, step))
+        memory = model.memory_state()
+        found.append((memory.features, memory.labels, memory.ids))
+    return found
+
+
+def own_tensor(rank, dim):
+    shape = [2, 2]
+    shape.insert(dim, (3, 1)[rank])
+    generator = torch.Generator().manual_seed(rank)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def loss_of(rank, gathered):
+    """Another function of the gathered rows on each rank, so that each asks for other gradients."""
+    weights = torch.arange(1.0, gathered.numel() + 1, dtype=torch.float64).view_as(gathered)
+    return (gathered.sin() * weights ** (rank + 1)).sum()
+
+
+def gradients(rank):
+    found = []
+    for dim in range(3):
+        own = own_tensor(rank, dim).requires_grad_()
+        gathered = gather_rows(own, dim=dim)
+        loss_of(rank, gathered).backward()
+        found.append((gathered.detach(), own.grad))
+    return found
+
+
+def training(row, **changes):
+    def case(rank):
+        model = build(row, **changes)
+        reached = train(model, part=half(rank), wrap=DistributedDataParallel)
+        return model.state_dict(), reached
+
+    return case
+
+
+def other_seeds(row):
+    def case(rank):
+        backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh())
+        torch.manual_seed(rank)
+        for parameter in backbone.parameters():
+            nn.init.normal_(parameter)
+        model = build(row, seed=rank, backbone=backbone)
+        reached = train(model, part=half(rank), wrap=DistributedDataParallel)
+        return model.state_dict(), reached
+
+    return case
+
+
+CASES = {
+    "rows": rows,
+    "gradients": gradients,
+    **{f"train {row}": training(row) for row in ABLATIONS},
+    "train apart": training("hma", gather_batch=False),
+    **{f"other seeds {row}": other_seeds(row) for row in ABLATIONS},
+}
+
+
+def main(rank, folder):
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    meeting = (folder / "meeting").as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=RANKS)
+    for name, case in CASES.items():
+        print(name, flush=True)
+        torch.save(case(rank), folder / f"{name}-{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

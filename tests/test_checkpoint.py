@@ -1,0 +1,500 @@
+"""A checkpoint comes back bit for bit, or with an error that says what is wrong and where."""
+
+import copy
+import errno
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import hma.checkpoint
+from hma import HMA, CheckpointError, HMAConfig, load, save
+
+WIDTH, CLASSES = 8, 3
+CONTEXTS = ("batch", "alone", "anchors")
+SMALL = {"label_dim": 4, "queue_size": 6, "slots_per_class": 2, "num_heads": 2, "momentum": 0.9}
+X = torch.sin(torch.arange(15.0)).view(3, 5)
+Y = torch.tensor([0, 1, 2])
+
+
+def new_backbone(width=WIDTH):
+    return nn.Sequential(nn.Linear(5, width), nn.Tanh())
+
+
+class Tied(nn.Module):
+    """Two layers of one weight, as in a language model's embedding and output."""
+
+    def __init__(self, tied=True):
+        super().__init__()
+        self.enter = nn.Linear(5, WIDTH)
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.second = nn.Linear(WIDTH, WIDTH)
+        if tied:
+            self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(torch.tanh(self.enter(x)))))
+
+
+def filled(backbone=None, seed=0, **changes):
+    torch.manual_seed(seed)
+    config = HMAConfig(**SMALL | changes)
+    model = HMA(backbone or new_backbone(), CLASSES, config, feature_dim=WIDTH)
+    for count in (4, 5):
+        model.remember(
+            torch.randn(count, 5), torch.arange(count) % CLASSES, ids=torch.arange(count)
+        )
+    model.set_anchors(torch.randn(4, 5))
+    return model.eval()
+
+
+def assert_same_state(left, right):
+    assert left.state_dict().keys() == right.state_dict().keys()
+    for name, value in left.state_dict().items():
+        assert torch.equal(value, right.state_dict()[name]), name
+
+
+def logits_in_every_context(model):
+    found, usual = [], model.context
+    for context in CONTEXTS:
+        model.context = context
+        found.append(model(X))
+    model.context = usual
+    return torch.stack(found)
+
+
+def manifest_of(folder):
+    return json.loads((folder / "hma.json").read_text())
+
+
+def weights_of(folder):
+    return folder / manifest_of(folder)["weights"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "checkpoint"
+    save(filled(), folder)
+    return folder
+
+
+# ---------------------------------------------------------------------- round trip
+
+
+@pytest.mark.parametrize("queue_labels", ["live", "frozen"])
+def test_a_loaded_model_gives_the_same_bits_in_every_context(tmp_path, queue_labels):
+    model = filled(queue_labels=queue_labels)
+    save(model, tmp_path)
+    loaded = load(tmp_path, new_backbone())
+    assert_same_state(loaded, model)
+    assert torch.equal(logits_in_every_context(loaded), logits_in_every_context(model))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_context_frozen_flag_and_configuration_come_back(tmp_path, context, frozen):
+    model = filled(scale="token", top_k=4)
+    model.context = context
+    model.freeze_memory(frozen)
+    save(model, tmp_path)
+    loaded = load(tmp_path, new_backbone())
+    assert loaded.context == context
+    assert loaded.frozen is frozen
+    assert loaded.config == HMAConfig(**SMALL, scale="token", top_k=4, context=context)
+    assert not loaded.training
+    assert torch.equal(loaded(X), model(X))
+
+
+@pytest.mark.parametrize("row", ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"])
+def test_every_ablation_comes_back(tmp_path, row):
+    shared = {"num_heads": 2, "dropout": 0.0}
+    model = HMA(new_backbone(), CLASSES, HMAConfig.ablation(row, **shared), feature_dim=WIDTH)
+    model.remember(X, Y)
+    save(model.eval(), tmp_path)
+    assert torch.equal(load(tmp_path, new_backbone())(X), model(X))
+
+
+def test_a_loaded_model_trains_on_as_the_saved_one_would(checkpoint):
+    states = []
+    for model in (filled(), load(checkpoint, new_backbone())):
+        model.train()
+        optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.1)
+        torch.manual_seed(1)  # of the dropout
+        for _ in range(3):
+            optimizer.zero_grad()
+            cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            model.remember(X, Y)
+        states.append(model)
+    assert_same_state(*states)
+
+
+def test_tied_weights_come_back_tied(tmp_path):
+    model = filled(Tied())
+    save(model, tmp_path)
+    loaded = load(tmp_path, Tied())
+    assert torch.equal(loaded(X), model(X))
+    assert loaded.backbone.second.weight is loaded.backbone.first.weight
+    assert torch.equal(load(tmp_path, Tied(tied=False))(X), model(X))
+
+
+def test_a_frozen_backbone_loads_into_one_that_trains_and_gets_a_momentum_encoder(tmp_path):
+    model = filled(new_backbone().requires_grad_(False))
+    assert model.momentum_encoder is None
+    save(model, tmp_path)
+    loaded = load(tmp_path, new_backbone())
+    assert torch.equal(logits_in_every_context(loaded), logits_in_every_context(model))
+    slow = loaded.momentum_encoder.encoder
+    assert torch.equal(slow(X), model.backbone(X))
+    assert not any(parameter.requires_grad for parameter in slow.parameters())
+
+
+def test_a_trained_backbone_loads_into_a_frozen_one_without_its_momentum_encoder(checkpoint):
+    loaded = load(checkpoint, new_backbone().requires_grad_(False))
+    assert loaded.momentum_encoder is None
+    assert not any(parameter.requires_grad for parameter in loaded.backbone.parameters())
+    assert torch.equal(logits_in_every_context(loaded), logits_in_every_context(filled()))
+
+
+# ----------------------------------------------------------------------- no pickle
+
+
+def test_the_files_are_a_json_object_and_safetensors_to_the_last_byte(checkpoint):
+    weights = weights_of(checkpoint)
+    assert {path.name for path in checkpoint.iterdir()} == {"hma.json", weights.name}
+    content = weights.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    spans = sorted(entry["data_offsets"] for entry in header.values())
+    assert spans[0][0] == 0
+    assert all(left[1] == right[0] for left, right in pairwise(spans))
+    assert 8 + length + spans[-1][1] == len(content)
+
+
+def test_saving_and_loading_never_pickle(tmp_path, monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise AssertionError("pickle was used")
+
+    for name in ("load", "loads", "dump", "dumps", "Unpickler", "Pickler"):
+        monkeypatch.setattr(pickle, name, forbidden)
+    monkeypatch.setattr(torch, "load", forbidden)
+    monkeypatch.setattr(torch, "save", forbidden)
+    model = filled()
+    save(model, tmp_path)
+    assert torch.equal(load(tmp_path, new_backbone())(X), model(X))
+
+
+def test_a_state_that_would_need_pickle_is_refused_by_name(tmp_path):
+    class Counting(nn.Linear):
+        def get_extra_state(self):
+            return {"calls": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    model = filled(Counting(5, WIDTH))
+    with pytest.raises(CheckpointError, match=r"backbone\._extra_state holds a dict, and only"):
+        save(model, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrapped_model_is_refused_before_anything_is_written(tmp_path):
+    wrapped = torch.compile(filled(), backend="eager")
+    with pytest.raises(TypeError, match=r"got OptimizedModule; .* `\._orig_mod` of a compiled one"):
+        save(wrapped, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --------------------------------------------------------------------- overwriting
+
+
+def test_an_existing_checkpoint_is_not_overwritten_unasked(checkpoint):
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    with pytest.raises(FileExistsError, match=r"hma\.json exists already; pass overwrite=True"):
+        save(filled(seed=1), checkpoint)
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+
+
+def test_overwriting_leaves_the_new_checkpoint_and_nothing_of_the_old(checkpoint):
+    old, model = weights_of(checkpoint), filled(seed=1)
+    save(model, checkpoint, overwrite=True)
+    assert {path.name for path in checkpoint.iterdir()} == {"hma.json", weights_of(checkpoint).name}
+    assert not old.exists()
+    assert torch.equal(load(checkpoint, new_backbone())(X), model(X))
+
+
+def full_disk(*args, **kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def half_of_the_weights(tensors, path):
+    Path(path).write_bytes(b"\0" * 1000)
+    full_disk()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "failing"),
+    [
+        (hma.checkpoint, "save_file", full_disk),
+        (hma.checkpoint, "save_file", half_of_the_weights),
+        (os, "fsync", full_disk),
+        (Path, "replace", full_disk),
+        (Path, "write_text", full_disk),
+    ],
+    ids=["no weights", "half of the weights", "not on disk", "not renamed", "no manifest"],
+)
+def test_a_full_disk_leaves_the_old_checkpoint(checkpoint, monkeypatch, owner, name, failing):
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, failing)
+        with pytest.raises(OSError, match="No space left on device"):
+            save(filled(seed=1), checkpoint, overwrite=True)
+    assert torch.equal(load(checkpoint, new_backbone())(X), filled()(X))
+    assert not list(checkpoint.glob(".*")), "half-written files stay"
+    save(filled(seed=1), checkpoint, overwrite=True)
+    assert len(list(checkpoint.iterdir())) == 2
+
+
+KILLS = """
+import json, os, random, signal, sys, time
+import torch
+
+torch.set_num_threads(1)
+from torch import nn
+from hma import HMA, HMAConfig, load, save
+
+folder, wanted = sys.argv[1], int(sys.argv[2])
+config = HMAConfig(label_dim=4, queue_size=300, slots_per_class=2, num_heads=2)
+
+
+def stamped(number):
+    model = HMA(nn.Linear(5, 64), 3, config, feature_dim=64)
+    with torch.no_grad():
+        for value in (*model.parameters(), model.real.queue.features):
+            value.fill_(number)
+    return model
+
+
+def loaded():
+    '''Return the one number that fills the whole checkpoint.'''
+    model = load(folder, nn.Linear(5, 64))
+    values = (*model.parameters(), model.real.queue.features)
+    (number,) = {value for tensor in values for value in tensor.unique().tolist()}
+    return int(number)
+
+
+def in_a_child(work):
+    child = os.fork()
+    if child == 0:
+        work()
+        os._exit(0)
+    return child
+
+
+def save_until_killed():
+    for number in range(loaded() + 1, 10**6):
+        save(stamped(number), folder, overwrite=True)
+
+
+def save_and_die_at(step):
+    model, seen = stamped(loaded() + 1), 0
+    touches = {"open", "os.rename", "os.remove", "os.chmod", "os.mkdir", "os.rmdir", "os.scandir"}
+
+    def audit(event, arguments):
+        nonlocal seen
+        if event in touches and folder in str(arguments[0]):
+            seen += 1
+            if seen == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(audit)
+    save(model, folder, overwrite=True)
+
+
+save(stamped(0), folder)
+random.seed(0)
+at_random, at_steps, before = [], [], loaded()
+for _ in range(wanted):
+    child = in_a_child(save_until_killed)
+    time.sleep(random.uniform(0.02, 0.15))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    at_random.append(loaded())
+for step in range(1, 100):
+    before = loaded()
+    status = os.waitpid(in_a_child(lambda: save_and_die_at(step)), 0)[1]
+    at_steps.append(loaded() - before)
+    if not os.WIFSIGNALED(status):
+        break
+save(stamped(7), folder, overwrite=True)
+print(json.dumps({"random": at_random, "steps": at_steps, "files": len(os.listdir(folder))}))
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """What a fresh process found after each kill -9 of a child that was saving."""
+    folder = tmp_path_factory.mktemp("killed") / "checkpoint"
+    program = [sys.executable, "-c", KILLS, str(folder), "10"]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_a_process_killed_at_any_time_leaves_one_whole_checkpoint(killed):
+    assert len(killed["random"]) == 10
+    assert killed["random"] == sorted(killed["random"])
+
+
+def test_a_process_killed_at_any_step_leaves_the_old_checkpoint_until_it_leaves_the_new(killed):
+    *dying, finished = killed["steps"]
+    assert len(dying) > 5
+    assert finished == 1
+    assert dying == sorted(dying)
+    assert set(dying) == {0, 1}
+
+
+def test_the_next_save_clears_away_what_killed_ones_left(killed):
+    assert killed["files"] == 2
+
+
+# ---------------------------------------------------------------- what cannot be loaded
+
+
+def flipped_byte(folder):
+    content = bytearray(weights_of(folder).read_bytes())
+    content[-5] ^= 1
+    weights_of(folder).write_bytes(content)
+
+
+def truncated(folder):
+    os.truncate(weights_of(folder), weights_of(folder).stat().st_size // 2)
+
+
+def missing_weights(folder):
+    weights_of(folder).unlink()
+
+
+def cut_manifest(folder):
+    text = (folder / "hma.json").read_text()
+    (folder / "hma.json").write_text(text[: len(text) // 2])
+
+
+def binary_manifest(folder):
+    (folder / "hma.json").write_bytes(b"\xff\xfe\x00")
+
+
+def foreign_json(folder):
+    (folder / "hma.json").write_text('["a", "list"]')
+
+
+def foreign_folder(folder):
+    (folder / "hma.json").rename(folder / "config.json")
+
+
+def manifest_with(**fields):
+    def change(folder):
+        (folder / "hma.json").write_text(json.dumps(manifest_of(folder) | fields))
+
+    return change
+
+
+def config_with(**fields):
+    def change(folder):
+        manifest_with(config=manifest_of(folder)["config"] | fields)(folder)
+
+    return change
+
+
+DAMAGE = [
+    (flipped_byte, r"model-\w+\.safetensors is damaged: its content does not match the hash"),
+    (truncated, r"model-\w+\.safetensors is damaged: its content does not match the hash"),
+    (missing_weights, r"model-\w+\.safetensors is missing; restore it from a copy"),
+    (cut_manifest, r"hma\.json is damaged: .*; restore it from a copy"),
+    (binary_manifest, r"hma\.json is damaged: .*; restore it from a copy"),
+    (foreign_json, r"hma\.json is no manifest of hma: it lacks \['config', 'feature_dim'"),
+    (foreign_folder, r"checkpoint is no checkpoint of hma: it has no hma\.json"),
+    (manifest_with(format=2), r"hma\.json has format 2, this hma reads format 1"),
+    (manifest_with(weights="../x"), r"hma\.json names weights outside its folder: '\.\./x'"),
+    (manifest_with(weights="/etc/passwd"), r"names weights outside its folder: '/etc/passwd'"),
+    (manifest_with(weights=".."), r"hma\.json names weights outside its folder: '\.\.'"),
+    (manifest_with(weights=""), r"hma\.json names weights outside its folder: ''"),
+    (manifest_with(weights=None), r"hma\.json is damaged: weights must be of type str, got None"),
+    (manifest_with(num_classes="3"), r"hma\.json is damaged: num_classes must be of type int"),
+    (manifest_with(config=[]), r"hma\.json is damaged: config must be of type dict, got \[\]"),
+    (manifest_with(num_classes=0), r"checkpoint cannot be loaded: num_classes must be at least 1"),
+    (manifest_with(num_classes=4), r"head\.bias has shape \(3,\) in the checkpoint, \(4,\) in"),
+    (config_with(queue_sise=9), r"field must be one of .*, got 'queue_sise'; .* 'queue_size'\?"),
+    (config_with(queue_size="9"), r"queue_size must be a whole number, got '9'"),
+    (config_with(queue_size=9), r"real\.queue\.labels has shape \(6,\) in the .*, \(9,\) in"),
+    (config_with(slots_per_class=0), r"synthetic\.slots is not part of this model"),
+    (config_with(label_dim=5, num_heads=1), r"table\.weight has shape \(4, 4\) .*, \(4, 5\) in"),
+]
+NAMES = (
+    *("flipped byte", "truncated", "no weights", "cut manifest", "binary manifest", "a list"),
+    *("foreign folder", "format", "../x", "absolute", "parent", "empty name", "null name"),
+    *("text for a number", "list for a config", "no classes", "more classes", "unknown field"),
+    *("wrong type", "queue_size", "slots_per_class", "label_dim"),
+)
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE, ids=NAMES)
+def test_a_bad_checkpoint_is_named_and_leaves_the_backbone_untouched(checkpoint, damage, message):
+    damage(checkpoint)
+    backbone = new_backbone()
+    before = copy.deepcopy(backbone.state_dict())
+    with pytest.raises(CheckpointError, match=message):
+        load(checkpoint, backbone)
+    assert backbone.training
+    for name, value in backbone.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_a_backbone_of_another_width_is_refused_with_every_differing_tensor(checkpoint):
+    backbone = new_backbone(width=9)
+    before = copy.deepcopy(backbone.state_dict())
+    with pytest.raises(CheckpointError) as raised:
+        load(checkpoint, backbone)
+    shapes = "has shape {} in the checkpoint, {} in this model"
+    assert str(raised.value).splitlines() == [
+        f"{checkpoint} does not fit this backbone:",
+        "  - backbone.0.weight " + shapes.format("(8, 5)", "(9, 5)"),
+        "  - backbone.0.bias " + shapes.format("(8,)", "(9,)"),
+        "  - momentum_encoder.encoder.0.weight " + shapes.format("(8, 5)", "(9, 5)"),
+        "  - momentum_encoder.encoder.0.bias " + shapes.format("(8,)", "(9,)"),
+    ]
+    for name, value in backbone.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_a_backbone_of_other_layers_is_refused_with_what_is_missing_and_what_is_too_much(
+    checkpoint,
+):
+    with pytest.raises(CheckpointError) as raised:
+        load(checkpoint, nn.Linear(5, WIDTH).requires_grad_(False))
+    lines = str(raised.value).splitlines()
+    assert "  - backbone.weight is missing from the checkpoint" in lines
+    assert "  - backbone.0.weight is not part of this model" in lines
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a file"])
+def test_what_is_no_folder_is_no_checkpoint(tmp_path, name):
+    (tmp_path / "a file").write_text("text")
+    with pytest.raises(CheckpointError, match=f"{name} is no checkpoint of hma: it has no hma"):
+        load(tmp_path / name, new_backbone())
+
+
+def test_a_checkpoint_of_safetensors_that_are_none_is_named(checkpoint):
+    weights_of(checkpoint).write_bytes(b"\x80\x04nonsense")
+    digest = hma.checkpoint._sha256(weights_of(checkpoint))
+    manifest_with(sha256=digest)(checkpoint)
+    with pytest.raises(CheckpointError, match=r"checkpoint cannot be loaded: .*header"):
+        load(checkpoint, new_backbone())

@@ -1,0 +1,216 @@
+"""The documents: their code runs, their links lead somewhere, and what they name exists."""
+
+import importlib
+import re
+import warnings
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+import hma
+import hma.backbones
+
+ROOT = Path(__file__).parent.parent
+RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+FENCE = re.compile(r"^```(?P<tags>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+SPAN = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:src|tests|docs)/[\w./-]*|\w+\.(?:toml|md|cff)|Makefile")
+NAME = re.compile(r"hma(?:\.[A-Za-z_]\w*)+")
+MARK = re.compile(r"# DIFF\[([^\]]+)\]")
+CITED = re.compile(r"`(src/hma/[\w/]+\.py)` `DIFF\[([^\]]+)\]`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of Python, such as follows ```` ```python needs=timm slow ````."""
+
+    path: Path
+    line: int
+    code: str
+    needs: tuple[str, ...]
+    slow: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.name}:{self.line}"
+
+
+def blocks_of(path: Path) -> list[Block]:
+    text = path.read_text()
+    found = []
+    for match in FENCE.finditer(text):
+        language, *tags = match["tags"].split() or [""]
+        if language != "python":
+            continue
+        needs = [tag.removeprefix("needs=") for tag in tags if tag.startswith("needs=")]
+        unknown = [tag for tag in tags if tag != "slow" and not tag.startswith("needs=")]
+        line = text.count("\n", 0, match.start()) + 1
+        assert not unknown, f"{path.name}:{line} has unknown tags {unknown}"
+        packages = tuple(name for tag in needs for name in tag.split(","))
+        found.append(Block(path, line, match["code"], packages, "slow" in tags))
+    return found
+
+
+def prose_of(path: Path) -> str:
+    return FENCE.sub("", path.read_text())
+
+
+def spans_of(path: Path) -> list[str]:
+    return SPAN.findall(prose_of(path))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def import_quietly(package: str) -> None:
+    """Import a package whose own import warns; what the block itself causes stays an error."""
+    from hma.torchvision_ops import ensure_torchvision
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with suppress(ImportError):
+            ensure_torchvision()
+        importlib.import_module(package)
+
+
+BLOCKS = [
+    pytest.param(block, id=block.name, marks=[pytest.mark.slow] if block.slow else [])
+    for path in RUN
+    for block in blocks_of(path)
+]
+
+
+# torch warns about its own classes when it exports, and so does Lightning when it uses them
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning")
+# keys and values of a frozen memory are two views of one tensor; torch.export.save remarks on it
+@pytest.mark.filterwarnings("ignore:No complete tensor found in the group:UserWarning")
+# Lightning's advice on workers, and its remark that the momentum encoder is in eval mode
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:.*in eval mode at the start of training")
+@pytest.mark.parametrize("block", BLOCKS)
+def test_code_in_the_documents_runs(block, tmp_path, monkeypatch):
+    for package in block.needs:
+        if find_spec(package) is None:
+            pytest.skip(f"{block.name} needs the package {package}")
+        import_quietly(package)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    padded = "\n" * block.line + block.code  # so that a traceback shows the document's lines
+    torch.manual_seed(0)
+    exec(compile(padded, str(block.path), "exec"), {"__name__": "documents"})
+
+
+def test_every_page_that_promises_code_has_some():
+    counts = {path.name: len(blocks_of(path)) for path in RUN}
+    assert {name for name, count in counts.items() if count == 0} == {"index.md", "deviations.md"}
+
+
+@pytest.mark.parametrize("path", RUN, ids=name_of)
+def test_code_in_the_documents_fits_the_line(path):
+    long = [
+        line for block in blocks_of(path) for line in block.code.splitlines() if len(line) > 100
+    ]
+    assert not long
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Return the anchors GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("path", READ, ids=name_of)
+def test_links_between_the_documents_resolve(path):
+    broken = []
+    for target in LINK.findall(prose_of(path)):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        page = (path.parent / file).resolve() if file else path
+        if not page.is_file() or (anchor and anchor not in anchors_of(page)):
+            broken.append(target)
+    assert not broken
+
+
+@pytest.mark.parametrize("path", READ, ids=name_of)
+def test_files_named_in_the_documents_exist(path):
+    named = {span for span in spans_of(path) if PATH.fullmatch(span)}
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def resolves(dotted: str) -> bool:
+    """Return whether a dotted name is a module, or an attribute of one."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for name in parts[count:]:
+            if not hasattr(found, name):
+                break
+            found = getattr(found, name)
+        else:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("path", READ, ids=name_of)
+def test_names_in_the_documents_exist(path):
+    named = {name for span in spans_of(path) for name in NAME.findall(span)} - {"hma.json"}
+    assert not sorted(name for name in named if not resolves(name))
+
+
+@pytest.mark.parametrize("name", hma.__all__)
+def test_the_reference_has_every_public_name(name):
+    assert re.search(rf"`hma\.{name}\b", (ROOT / "docs" / "api.md").read_text())
+
+
+@pytest.mark.parametrize("name", hma.backbones.__all__)
+def test_the_reference_has_every_backbone(name):
+    assert f"`hma.backbones.{name}(" in (ROOT / "docs" / "api.md").read_text()
+
+
+@pytest.mark.parametrize("field", fields(hma.HMAConfig), ids=lambda field: field.name)
+def test_the_reference_has_every_field_and_its_default(field):
+    default = f'`"{field.default}"`' if isinstance(field.default, str) else str(field.default)
+    assert f"| `{field.name}` | {default} |" in (ROOT / "docs" / "api.md").read_text()
+
+
+def test_deviations_and_marks_in_the_code_are_the_same():
+    marked = Counter(
+        (name_of(path), mark)
+        for path in (ROOT / "src").rglob("*.py")
+        for mark in MARK.findall(path.read_text())
+    )
+    cited = Counter(CITED.findall((ROOT / "docs" / "deviations.md").read_text()))
+    assert marked
+    assert cited == marked
+
+
+def test_the_citation_names_this_version_and_the_paper():
+    text = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {hma.__version__}\n" in text
+    assert "arXiv:2310.10909" in text
+    authors = re.findall(r"family-names: (\w+)", text)
+    assert authors == ["Qiu", "Liu", "Yan", "Zhang", "Fu"]
+
+
+def test_the_changelog_knows_this_version():
+    assert f"## [{hma.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_first_screen_has_a_place_for_the_measured_number():
+    text = (ROOT / "README.md").read_text()
+    opened, closed = text.index("<!-- measured: quickstart -->"), text.index("<!-- /measured -->")
+    assert opened < closed < text.index("## Install")
