@@ -155,13 +155,11 @@ def main() -> None:
         for kind, found in medians.items()
         for base in ("by hand", "by hand, fused Adam")
     }
-    for kind, found in ratios.items():
-        print(
-            f"ratio of {kind}: " + ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        )
-    print(
-        {name: f"{1000 * value / steps:.2f} ms a step" for name, value in medians["clock"].items()}
-    )
+    for kind, values in ratios.items():
+        each = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+        print(f"ratio of {kind}: {each}")
+    each = ", ".join(f"{name} {1e3 * s / steps:.2f}" for name, s in medians["clock"].items())
+    print(f"milliseconds a step: {each}")
     if options.output:
         found = {
             "task": task.name,

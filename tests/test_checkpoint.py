@@ -241,6 +241,11 @@ def half_of_the_weights(tensors, path):
     full_disk()
 
 
+def half_of_the_manifest(path, text):
+    path.write_bytes(text[: len(text) // 2].encode())
+    full_disk()
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "failing"),
     [
@@ -249,8 +254,16 @@ def half_of_the_weights(tensors, path):
         (os, "fsync", full_disk),
         (Path, "replace", full_disk),
         (Path, "write_text", full_disk),
+        (Path, "write_text", half_of_the_manifest),
     ],
-    ids=["no weights", "half of the weights", "not on disk", "not renamed", "no manifest"],
+    ids=[
+        "no weights",
+        "half weights",
+        "not on disk",
+        "not renamed",
+        "no manifest",
+        "half manifest",
+    ],
 )
 def test_a_full_disk_leaves_the_old_checkpoint(checkpoint, monkeypatch, owner, name, failing):
     with monkeypatch.context() as patch:

@@ -292,10 +292,12 @@ def edit_slots_in_place(model):
     model.synthetic.slots.add_(1)
 
 
-def set_anchors_twice(model):
-    """Two batches later the new anchors may lie where the old ones did."""
-    for features in torch.randn(2, 4, WIDTH):
+def set_anchors_until_they_lie_where_the_first_lay(model):
+    address = model.anchors.data_ptr()
+    for features in torch.randn(1000, 4, WIDTH):
         model.set_anchors(features=features)
+        if model.anchors.data_ptr() == address:
+            break
 
 
 def set_anchors_in_inference_mode(model):
@@ -322,7 +324,7 @@ CHANGES = [
     edit_a_weight_in_place,
     replace_a_weight_twice,
     edit_slots_in_place,
-    set_anchors_twice,
+    set_anchors_until_they_lie_where_the_first_lay,
     set_anchors_in_inference_mode,
     reset_memory,
     to_double_and_edit,

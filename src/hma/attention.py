@@ -134,10 +134,13 @@ class MemoryRead(nn.Module):
         if memory is not None:
             of_memory = queries @ memory.keys.transpose(1, 2)  # (H, B, N)
             if memory.bias is not None:
-                of_memory = of_memory + memory.bias
+                of_memory += memory.bias
             scores = torch.cat([scores, of_memory], dim=-1)  # (H, B, seen + N)
         weights = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
-        return Weights(weights[..., :seen], weights[..., seen:] if memory is not None else None)
+        if memory is None:
+            return Weights(weights, None)
+        # not two slices: the backward of each would fill a whole tensor with zeros
+        return Weights(*torch.split(weights, [seen, weights.shape[-1] - seen], dim=-1))
 
     def _keep_largest(self, weights: Tensor) -> Tensor:
         if self.top_k is None or self.top_k >= weights.shape[-1]:

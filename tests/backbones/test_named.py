@@ -172,6 +172,7 @@ def test_a_frozen_backbone_keeps_dropout_off_and_batch_statistics_still_while_th
     with torch.no_grad():
         expected = encoder[0](x) / (1 + 1e-5) ** 0.5  # statistics still at zero and one
     torch.testing.assert_close(model.backbone(x), expected)
+    assert not model.backbone(x.requires_grad_()).requires_grad
     assert model.training
     assert not any(part.training for part in model.backbone.modules())
     assert encoder[1].num_batches_tracked == 0

@@ -162,9 +162,8 @@ def test_missing_data_is_one_message_with_the_way_to_it(tmp_path, name, looked_f
         raise AssertionError("the network was used")
 
     monkeypatch.setattr("urllib.request.urlopen", no_network)
-    message = (
-        rf"is missing: looked for {tmp_path}/{looked_for}; .*https://.*--data-root or HMA_DATA"
-    )
+    where = rf"is missing: looked for {tmp_path}/{looked_for}"
+    message = rf"{where}; .*https://.*--data-root or HMA_DATA.*download=True"
     with pytest.raises(UserError, match=message):
         builtin(name, seed=0, data_root=tmp_path)
     monkeypatch.setenv("HMA_DATA", str(tmp_path))

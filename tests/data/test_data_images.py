@@ -179,6 +179,16 @@ def test_an_unreadable_picture_is_named_with_the_way_on(animals):
     assert prepared.task.facts["skipped files"] == 1
 
 
+@pytest.mark.parametrize("part", ["train", "validation", "test"])
+@pytest.mark.parametrize("limit", [0, 2**30])
+def test_a_bad_picture_in_any_split_is_named_before_training(animals, part, limit):
+    first = prepare(open_source(animals), seed=0)
+    broken = first.source.files[first.places[part][0]]
+    broken.write_bytes(broken.read_bytes()[:200])  # whole header, half the pixels
+    with pytest.raises(UserError, match=rf"{broken.name} cannot be read"):
+        prepare(ImageFolder(animals, memory_limit=limit), seed=0)
+
+
 @pytest.mark.parametrize("content", [b"", b"GIF89a", b"<html>", b"\x89PNG\r\n\x1a\n" + bytes(40)])
 def test_no_picture_at_all_is_skipped_or_named(animals, content):
     (animals / "cat" / "7.gif").write_bytes(content)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hma.data import BUILTINS, open_source
+from hma.data import BUILTINS, builtin, is_builtin, open_source
 from hma.data.extras import needed
 from hma.data.opening import MAY_BE
 from hma.errors import UserError
@@ -45,7 +45,11 @@ def test_a_name_that_is_also_a_folder_here_is_not_guessed(tmp_path, monkeypatch)
     Path("digits.npz").rename("digits")
     with pytest.raises(UserError, match=r"write ./digits or builtin:digits"):
         open_source("digits")
+    with pytest.raises(UserError, match=r"write ./digits or builtin:digits"):
+        is_builtin("digits")
+    assert not is_builtin("./digits")
     assert len(open_source("builtin:digits")) == 1797
+    assert len(builtin("builtin:digits", seed=0).source) == 1797
     with pytest.raises(UserError, match=r"digits is of no kind"):
         open_source("./digits")
     with pytest.raises(UserError, match=r"digits is of no kind"):

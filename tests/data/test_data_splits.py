@@ -14,7 +14,7 @@ from hma.data.prepared import prepare_splits, quotas, stratified
 from hma.errors import UserError
 
 class_sizes = st.lists(st.integers(2, 60), min_size=2, max_size=6)
-shares = st.sampled_from([(0.15, 0.2), (0.1, 0.1), (0.4, 0.4), (0.25, 0.0)])
+shares = st.sampled_from([(0.15, 0.2), (0.1, 0.1), (0.4, 0.4), (0.25, 0.0), (0.05, 0.9)])
 
 
 def labels_of(sizes):

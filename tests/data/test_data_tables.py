@@ -137,12 +137,22 @@ def test_a_word_in_a_column_of_numbers_names_column_row_and_cell(tmp_path):
         list(preparation.stream(bad, 2))
 
 
-def test_other_columns_than_at_training_are_named(tmp_path):
-    source = open_source(written(tmp_path, PEOPLE), target="y")
-    preparation = fitted(source)
-    other = open_source(written(tmp_path, "age,score,note,height\n1,2,,3\n", "other.csv"))
-    with pytest.raises(UserError, match=r"it lacks 'city' and has 'height' besides"):
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("age,score,note,height", "it lacks 'city' and has 'height' besides"),
+        ("age,city,score", "it lacks 'note'; give"),
+        ("age,city,score,note,height,width", "it has 'height', 'width' besides; give"),
+    ],
+)
+def test_other_columns_than_at_training_are_named(tmp_path, header, message):
+    preparation = fitted(open_source(written(tmp_path, PEOPLE), target="y"))
+    cells = ",".join("1" for _ in header.split(","))
+    other = open_source(written(tmp_path, f"{header}\n{cells}\n", "other.csv"))
+    with pytest.raises(UserError, match=message):
         preparation.split(other)
+    with pytest.raises(UserError, match=message):
+        list(preparation.stream(other, 8))
 
 
 @pytest.mark.parametrize("opened_with", ["y", None])

@@ -1,6 +1,7 @@
 """Texts against the tokenizer itself."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,15 +136,53 @@ def test_text_without_an_encoder_says_what_to_give(tmp_path):
         prepare(open_source(written(tmp_path, ROWS)), seed=0)
 
 
-def test_an_encoder_that_is_not_there_is_not_downloaded(tmp_path, monkeypatch):
-    def no_network(*given, **named):
-        raise AssertionError("the network was used")
+@pytest.fixture
+def network(monkeypatch):
+    """What asks for the network fails, and is written down."""
+    asked = []
 
-    monkeypatch.setattr("socket.socket.connect", no_network)
+    def refused(*given, **named):
+        asked.append(given)
+        raise OSError("there is no network")
+
+    monkeypatch.setattr("socket.socket.connect", refused)
+    monkeypatch.setattr("socket.getaddrinfo", refused)
+    return asked
+
+
+@pytest.mark.parametrize("name", ["owner/model", "no such folder/at all", "a/b/c"])
+def test_an_encoder_that_is_not_there_is_not_downloaded(tmp_path, network, name):
+    source = open_source(written(tmp_path, ROWS))
+    with pytest.raises(UserError, match=rf"from '{name}'.* fetch it first: hf download {name}"):
+        fitted(source, name)
+    assert network == []
+
+
+def test_an_encoder_in_the_cache_is_found_by_name(tmp_path, encoder, network, monkeypatch):
+    import huggingface_hub
+
+    cache, commit = tmp_path / "hub" / "models--owner--model", "0" * 40
+    shutil.copytree(encoder, cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    source = open_source(written(tmp_path, ROWS))
+    by_name, by_folder = fitted(source, "owner/model"), fitted(source, encoder)
+    assert by_name.vocabulary == by_folder.vocabulary
+    assert by_name.encoder == "owner/model"
+    torch.testing.assert_close(by_name.split(source).tokens, by_folder.split(source).tokens)
+    assert network == []
+
+
+def test_a_folder_with_a_broken_tokenizer_is_named(tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{}")
+    (tmp_path / "broken" / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(
-        UserError, match=r"no tokenizer can be loaded from 'owner/model'.*hf download"
-    ):
-        fitted(open_source(written(tmp_path, ROWS)), "owner/model")
+        UserError, match=r"no tokenizer can be loaded from .*/broken: KeyError"
+    ) as found:
+        fitted(open_source(written(tmp_path, ROWS)), tmp_path / "broken")
+    assert "\n" not in str(found.value)
 
 
 def test_a_package_that_ships_one_encoder_is_taken_for_it(tmp_path, encoder):

@@ -15,6 +15,7 @@ from hma.benchmarks.scaling import scaling
 from hma.benchmarks.serving import serving
 from hma.benchmarks.timing import using_threads
 from hma.config import wrong_choice
+from hma.errors import UserError
 
 BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
     {
@@ -61,8 +62,8 @@ def run(
 def _checked(only: Sequence[str]) -> list[str]:
     known = tuple(BENCHMARKS)
     if isinstance(only, str) or not only:
-        raise ValueError(f"only must be a list of names out of {', '.join(known)}, got {only!r}")
+        raise UserError(f"only must be a list of names out of {', '.join(known)}, got {only!r}")
     wrong = [wrong_choice("only", name, known) for name in only if name not in known]
     if wrong:
-        raise ValueError("\n".join(wrong))
+        raise UserError("\n".join(wrong))
     return [name for name in known if name in only]

@@ -28,7 +28,7 @@ for command in (quickstart, train, evaluate, predict, explain, report, bench):
 def run() -> None:
     """Run ``app``; mistakes of the user end with one line and exit code 2."""
     try:
-        app()
+        app(sys.argv[1:])
     except MISTAKES as error:
         _stop(str(error), code=2)
     except OSError as error:

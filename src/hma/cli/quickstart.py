@@ -11,15 +11,20 @@ from rich.progress import Progress
 from rich.table import Table
 
 from hma.files import written_whole
-from hma.quickstart import Line, cells, run
+from hma.quickstart import MEMORY, RECIPE, Line, cells, run
+from hma.runs import RunOptions, train, write_page
+from hma.training import SilentProgress
+
+PAGE = RunOptions(source="digits:10", backbone="mlp", config=MEMORY, recipe=RECIPE)
 
 
 def quickstart(
     *,
     seeds: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    folder: Path = Path("runs/quickstart"),
 ) -> None:
-    """Train a plain backbone, PARAM and HMA on few and on shifted data, and print the table.
+    """Train a plain backbone, PARAM and HMA on few and on shifted data; print the table, write a page.
 
     Parameters
     ----------
@@ -27,6 +32,8 @@ def quickstart(
         Runs of each row, one per seed.
     output
         Write the numbers of the table as JSON.
+    folder
+        Run folder of the page about one of the runs.
     """
     console = Console()
     lines: list[Line] = []
@@ -39,6 +46,9 @@ def quickstart(
         "PARAM has HMA's blocks but no memory and no neighbours: what it gains is not memory's.\n"
         "Context 'batch' sees the other rows of a test batch; 'alone' never does."
     )
+    with console.status("writing the page"):
+        page = write_page(train(PAGE, folder, progress=SilentProgress()))
+    console.print(f"report: {page}")
     if output is not None:
         with written_whole(output) as temporary:
             temporary.write_text(json.dumps([asdict(line) for line in lines], indent=2) + "\n")

@@ -107,11 +107,7 @@ def colored_mnist(
         data_root: Where MNIST is.
         download: Fetch MNIST if it is not there.
     """
-    if size not in (14, 28):
-        raise UserError(f"size must be 14 or 28, got {size}")
-    wrong = [value for value in (*flips, noise) if not 0 <= value <= 1]
-    if wrong:
-        raise UserError(f"flips and noise must be probabilities, got {wrong[0]}")
+    _expect_sound(size, *flips, noise)
     images, digits = mnist_images(data_root, download=download)
     images = images if size == 28 else images[:, ::2, ::2].contiguous()
     generator = torch.Generator().manual_seed(seed)
@@ -170,6 +166,14 @@ def _prepared(
     )
     places = {name: part.tolist() for name, part in rows.items()}
     return Prepared(task, plain, places, source)
+
+
+def _expect_sound(size: int, *probabilities: float) -> None:
+    if size not in (14, 28):
+        raise UserError(f"size must be 14 or 28, got {size}")
+    wrong = [value for value in probabilities if not 0 <= value <= 1]
+    if wrong:
+        raise UserError(f"flips and noise must be probabilities, from 0 to 1, got {wrong[0]}")
 
 
 def _coin(probability: Tensor, generator: torch.Generator) -> Tensor:

@@ -61,12 +61,16 @@ class GraphFolder:
         """Return the graph of each node, from 0, and the number of graphs."""
         read = self._rows("graph_indicator", np.int64, None)
         if read is None or len(read) == 0:
-            raise UserError(f"{self._file('graph_indicator')} is missing or empty; it must name "
-                            "the graph of each node")  # fmt: skip
+            raise UserError(
+                f"{self._file('graph_indicator')} is missing or empty; it must name "
+                "the graph of each node"
+            )
         graph_of = read[:, 0] - 1
         if graph_of.min() < 0:
-            raise UserError(f"{self._file('graph_indicator')} must count graphs from 1, got "
-                            f"{graph_of.min() + 1}")  # fmt: skip
+            raise UserError(
+                f"{self._file('graph_indicator')} must count graphs from 1, got "
+                f"{graph_of.min() + 1}"
+            )
         return graph_of, int(graph_of.max()) + 1
 
     def _graph_labels(self, count: int) -> list[str] | None:
@@ -88,13 +92,17 @@ class GraphFolder:
             raise UserError(f"{file} must hold two node numbers a line, got {ends.shape[1]}")
         if len(ends) and (ends.min() < 0 or ends.max() >= nodes):
             wrong = int(((ends < 0) | (ends >= nodes)).any(axis=1).argmax())
-            raise UserError(f"{file} must name nodes from 1 to {nodes}, got "
-                            f"{(ends[wrong] + 1).tolist()} in line {wrong + 1}")  # fmt: skip
+            raise UserError(
+                f"{file} must name nodes from 1 to {nodes}, got "
+                f"{(ends[wrong] + 1).tolist()} in line {wrong + 1}"
+            )
         crossing = graph_of[ends[:, 0]] != graph_of[ends[:, 1]]
         if crossing.any():
             wrong = int(crossing.argmax())
-            raise UserError(f"{file} joins nodes of two graphs, {(ends[wrong] + 1).tolist()} in "
-                            f"line {wrong + 1}; an edge stays inside its graph")  # fmt: skip
+            raise UserError(
+                f"{file} joins nodes of two graphs, {(ends[wrong] + 1).tolist()} in "
+                f"line {wrong + 1}; an edge stays inside its graph"
+            )
         place = np.empty_like(order)
         place[order] = np.arange(nodes)
         ends = place[ends[ends[:, 0] != ends[:, 1]]]

@@ -42,8 +42,8 @@ def missing_data(what: str, looked_for: Path, address: str, near: str = "") -> U
     """
     guess = f" (did you mean {near!r}?)" if near else ""
     return UserError(
-        f"{what} is missing{guess}: looked for {looked_for}; pass download=True (--download), put "
-        f"the data of {address} there, or name another folder with --data-root or HMA_DATA"
+        f"{what} is missing{guess}: looked for {looked_for}; put the data of {address} there, name "
+        "another folder with --data-root or HMA_DATA, or pass download=True to hma.data.builtin"
     )
 
 

@@ -32,19 +32,30 @@ BUILTINS = (
     "tu:NAME",
 )
 """Names as a user writes them; N is the number of training labels per class."""
+PREFIX = "builtin:"
 NAME = re.compile(r"(?P<base>digits|mnist)(:(?P<per_class>\d+))?|colored-digits|"
                   r"colored-mnist(:(?P<size>14|28))?|tu:(?P<graphs>[\w-]+)")  # fmt: skip
 TU_SHARES = {"validation": 0.1, "test": 0.2}
 
 
-def is_builtin(name: str) -> bool:
-    """Tell whether ``name`` is that of built-in data.
+def is_builtin(spec: str) -> bool:
+    """Tell whether SOURCE is the name of built-in data; a file of that name here is not guessed at.
+
+    Args:
+        spec: What a user wrote; ``builtin:NAME`` is never a file.
 
     Example:
         >>> is_builtin("digits:10"), is_builtin("tu:MUTAG"), is_builtin("digits.csv")
         (True, True, False)
     """
-    return NAME.fullmatch(name) is not None
+    if NAME.fullmatch(spec.removeprefix(PREFIX)) is None:
+        return False
+    if Path(spec).exists():
+        raise UserError(
+            f"{spec!r} is both built-in data and a file or folder here; write ./{spec} or "
+            f"{PREFIX}{spec}"
+        )
+    return True
 
 
 def builtin(
@@ -79,7 +90,7 @@ def builtin(
         raise UserError(f"{name} is prepared in one way only; leave the options of the input out")
     if found["base"] == "digits":
         return _digits(seed, found["per_class"])
-    if name == "colored-digits":
+    if name.removeprefix(PREFIX) == "colored-digits":
         return _colored_digits(seed)
     size = int(found["size"] or 14)
     return colored_mnist(seed, size=size, data_root=data_root, download=download)
@@ -102,7 +113,7 @@ def builtin_source(name: str, *, seed: int = 0, data_root: Path | None = None) -
 
 
 def _parsed(name: str) -> dict[str, Any]:
-    match = NAME.fullmatch(name)
+    match = NAME.fullmatch(name.removeprefix(PREFIX))
     if match is None:
         near = get_close_matches(name, BUILTINS, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""

@@ -12,7 +12,6 @@ from hma.data.tables import TableFile, is_table
 from hma.data.texts import TextFile
 from hma.errors import UserError
 
-PREFIX = "builtin:"
 MAY_BE = (
     "a folder of class-named image folders, a CSV or Parquet file with --target COLUMN, an .npz "
     'with x and y, a TU-format graph folder, a .jsonl of {"text": ..., "label": ...}, or one of '
@@ -37,14 +36,9 @@ def open_source(
         skip_bad_files: Leave out images that cannot be read, and list them in ``skipped``.
         seed: Decides built-in data that is made by chance, such as the colours of colored-mnist.
     """
-    if isinstance(spec, str) and is_builtin(spec.removeprefix(PREFIX)):
-        if Path(spec).exists():
-            raise UserError(
-                f"{spec!r} is both built-in data and a file or folder here; write ./{spec} or "
-                f"{PREFIX}{spec}"
-            )
+    if isinstance(spec, str) and is_builtin(spec):
         _no_target(spec, target)
-        return builtin_source(spec.removeprefix(PREFIX), seed=seed, data_root=data_root)
+        return builtin_source(spec, seed=seed, data_root=data_root)
     path = Path(spec).expanduser()
     if not path.exists():
         raise UserError(_unknown(str(spec), path))

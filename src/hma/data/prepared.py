@@ -18,6 +18,7 @@ from hma.data.task import Kind, Split, Task
 from hma.data.text_preparation import fit_texts
 from hma.errors import UserError
 
+AUGMENTATION = "random crop with 4 pixels of padding, mirror images"
 Fit = Callable[[Source, Sequence[int], tuple[str, ...], PreparationOptions], Preparation]
 FITS: dict[Kind, Fit] = {
     "table": fit_table,
@@ -100,16 +101,14 @@ def prepare_splits(
     if isinstance(source, ImageFolder) and isinstance(preparation, ImagePreparation):
         read_all(source, preparation.shape)
     splits = _splits(preparation, source, places, options)
-    found = {
-        **facts,
+    about = {
         "source": source.name,
         "rows": {name: len(rows) for name, rows in places.items()},
         "skipped files": len(source.skipped),
         "fingerprint": source.fingerprint(),
         "preparation": preparation.facts(),
+        "augmentation": AUGMENTATION if options.augment else None,
     }
-    if options.augment:
-        found["augmentation"] = "random crop with 4 pixels of padding, mirror images"
     task = Task(
         name=source.name,
         kind=source.kind,
@@ -118,7 +117,7 @@ def prepare_splits(
         train=splits["train"],
         validation=splits["validation"],
         tests={name: splits[name] for name in places if name not in ("train", "validation")},
-        facts=found,
+        facts={**facts, **about},
     )
     kept = {name: [int(row) for row in rows] for name, rows in places.items()}
     return Prepared(task, preparation, kept, source)

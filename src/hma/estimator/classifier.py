@@ -95,7 +95,7 @@ class HMAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         backbone: Any = None,
         *,
-        hidden: Any = (64, 64),
+        hidden: Any = (64, 32),
         queue_size: int = 256,
         slots_per_class: int = 4,
         label_dim: int = 16,
@@ -106,7 +106,7 @@ class HMAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         context: str = "alone",
         max_epochs: int = 30,
         batch_size: int = 64,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 5e-3,
         early_stopping: bool = False,
         validation_fraction: float = 0.15,
         patience: int = 10,
@@ -154,18 +154,18 @@ class HMAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight = checked_weights(sample_weight, x)
         self._start(np.unique(y[weight > 0]))
         rows = self._rows(x, y, weight)
+        train, held_out = hold_out(rows, training.validation_fraction, self._seed)
         with own_randomness(self._device):
-            self.model_ = self._build()
-            train, held_out = hold_out(rows, training.validation_fraction, self._seed)
+            model = self._build()
             train_epochs(
-                self.model_,
+                model,
                 on_device(train, self._device),
-                held_out and on_device(held_out, self._device),
+                None if held_out is None else on_device(held_out, self._device),
                 training,
                 seed=self._seed,
                 after_epoch=self._note,
             )
-        self._serve()
+        self._serve(model)
         return self
 
     def partial_fit(
@@ -200,15 +200,13 @@ class HMAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         rows = self._rows(x, y, weight)
         with own_randomness(self._device):
-            if first:
-                self.model_ = self._build()
-            self.model_.float()
+            model = self._build() if first else self.model_.float()
             if self._optimizer is None:
-                self._optimizer = optimizer_of(self.model_, training.learning_rate)
-            given = on_device(rows, self._device)
+                self._optimizer = optimizer_of(model, training.learning_rate)
             seed = seed_of_epoch(self._seed, self.n_iter_)
-            self._note(train_epoch(self.model_, self._optimizer, given, training.batch_size, seed))
-        self._serve()
+            given = on_device(rows, self._device)
+            self._note(train_epoch(model, self._optimizer, given, training.batch_size, seed))
+        self._serve(model)
         return self
 
     def _refuse_what_needs_all_rows(self) -> None:
@@ -278,12 +276,12 @@ class HMAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.verbose:
             print(line, flush=True)
 
-    def _serve(self) -> None:
-        """Set the model for predictions, in float64 where that is cheap.
+    def _serve(self, model: HMA) -> None:
+        """Take ``model`` for predictions, in float64 where that is cheap.
 
         In float32 the last digits of a row depend on the rows computed beside it.
         """
-        self.model_.eval()
+        self.model_ = model.eval()
         if self.backbone is None and self._device.type == "cpu":
             self.model_.double()
 

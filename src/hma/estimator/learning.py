@@ -61,7 +61,7 @@ def seed_of_epoch(seed: int, epoch: int) -> int:
 def optimizer_of(model: HMA, learning_rate: float) -> Optimizer:
     """Return an optimizer of everything in ``model`` that trains."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return Adam(trained, lr=learning_rate)
+    return Adam(trained, lr=learning_rate, fused=True)
 
 
 def rate_in_epoch(epoch: int, epochs: int, learning_rate: float) -> float:

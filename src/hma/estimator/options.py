@@ -86,7 +86,7 @@ def widths_of(hidden: Any) -> tuple[int, ...]:
     if not (fits and len(widths) > 0 and all(_whole(width) and width >= 1 for width in widths)):
         raise UserError(
             f"hidden must be one or more whole numbers of at least 1, got {hidden!r}; "
-            "such as (64, 64)"
+            "such as (64, 32)"
         )
     return tuple(int(width) for width in widths)
 

@@ -2,10 +2,11 @@
 
 import json
 import re
-import shutil
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from secrets import token_hex
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,11 +48,11 @@ def save(classifier: "HMAClassifier", folder: Path, *, overwrite: bool) -> None:
         with written_whole(target) as temporary:
             temporary.write_text(json.dumps(description | {"model": model.name}, indent=2) + "\n")
     except BaseException:
-        shutil.rmtree(model, ignore_errors=True)
+        rmtree(model, ignore_errors=True)
         raise
     for old in folder.iterdir():
         if MODEL.fullmatch(old.name) and old != model:
-            shutil.rmtree(old)
+            rmtree(old)
 
 
 def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifier":
@@ -63,7 +64,9 @@ def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifi
             options["device"] = device
         classifier = kind(**options)
         _restore(classifier, description)
-    except (KeyError, TypeError, AttributeError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / DESCRIPTION} is damaged: {type(error).__name__} {error}; "
             "restore it from a copy"
@@ -75,8 +78,7 @@ def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifi
             f"{folder / DESCRIPTION} is damaged: it has {len(classifier.classes_)} classes, the "
             f"model beside it {model.num_classes}; restore both from a copy"
         )
-    classifier.model_ = model.to(classifier._device)
-    classifier._serve()
+    classifier._serve(model.to(classifier._device))
     return classifier
 
 
@@ -140,7 +142,7 @@ def _classes_to_json(classes: NDArray[Any]) -> dict[str, Any]:
 
 def _options_to_json(options: dict[str, Any]) -> dict[str, Any]:
     plain = {name: _plain(name, value) for name, value in options.items() if name != "backbone"}
-    if isinstance(options["class_weight"], dict):  # JSON knows no keys but text
+    if isinstance(options["class_weight"], Mapping):  # JSON knows no keys but text
         pairs = options["class_weight"].items()
         plain["class_weight"] = [[_plain("class_weight", part) for part in pair] for pair in pairs]
     return plain
@@ -162,7 +164,7 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(name, part) for part in value]
     if isinstance(value, torch.device):
         return str(value)
-    if value is None or isinstance(value, str | int | float | dict):
+    if value is None or isinstance(value, str | int | float | Mapping):
         return value
     raise UserError(
         f"{name} must be a number, text or None to be saved, got {value!r}; "

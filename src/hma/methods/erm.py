@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: the backbone and a linear head, the row everything is held against."""
+"""Empirical risk minimisation: a backbone and a linear head, the row all others are held to."""
 
 import torch
 from torch import Tensor, nn

@@ -100,7 +100,8 @@ def _line(line: Line, across: Scale, up: Scale, written: Written) -> Markup:
     steps, gap = [], True
     for x, y in zip(line.x, line.y, strict=True):
         if math.isfinite(y):
-            steps.append(f"{'M' if gap else 'L'}{across(x):.1f} {up(y):.1f}")
+            place = f"{across(x):.1f} {up(y):.1f}"
+            steps.append(f"M{place}h0" if gap else f"L{place}")  # h0: a point alone is a dot
         gap = not math.isfinite(y)
     parts = [tag("path", d=" ".join(steps), class_="line")]
     for x, y in zip(line.x, line.y, strict=True):

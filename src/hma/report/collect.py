@@ -19,7 +19,15 @@ from hma.report.looks import (
     queue_health,
     slot_health,
 )
-from hma.report.records import Values, cost, curve, disagreements, flat, provenance
+from hma.report.records import (
+    Values,
+    cost,
+    curve,
+    disagreements,
+    flat,
+    options,
+    provenance,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +75,7 @@ def collect(
         about: The task.
         tests: Labels, logits and features of each test set, the one of the headline first.
         memory_record, plain_record: Records of the two runs, as JSON values.
-        plain: The plain classifier, to count its parameters.
+        plain: The plain classifier, to count its parameters where its record does not.
         training_rows: How to show what the model remembers; None leaves examples out.
         batch_size: Rows that see each other in context 'batch', as in evaluation.
         resamples: Draws of the bootstrap.
@@ -76,20 +84,13 @@ def collect(
     """
     if len(about.classes) != model.num_labels:
         raise ValueError(f"classes must name {model.num_labels} classes, got {len(about.classes)}")
-    trials = tuple(
-        compare(
-            name,
-            answers,
-            classes=len(about.classes),
-            metric=about.metric,
-            resamples=resamples,
-            seed=seed,
-        )
-        for name, answers in tests.items()
-    )
+    if not tests:
+        raise ValueError("tests must hold at least one test set, got none")
+    judged = {"classes": len(about.classes), "resamples": resamples, "seed": seed}
+    trials = tuple(compare(name, said, about.metric, **judged) for name, said in tests.items())
     records = {PLAIN: plain_record, MEMORY: memory_record}
-    held = {method: record for method, record in records.items() if record is not None}
     modules = {PLAIN: plain, MEMORY: model}
+    held = {method: record for method, record in records.items() if record is not None}
     return RunReport(
         title=about.title,
         kind=about.kind,
@@ -100,7 +101,7 @@ def collect(
         **_memory_parts(model, about, tests, training_rows, batch_size, seed),
         splits={name: _per_class(y, len(about.classes)) for name, y in about.splits.items()},
         facts=flat(about.facts),
-        options={method: flat(record.get("resolved") or {}) for method, record in held.items()},
+        options={method: options(record) for method, record in held.items()},
         provenance=provenance(memory_record),
         costs=tuple(
             cost(method, record, _trained(modules[method])) for method, record in held.items()

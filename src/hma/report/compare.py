@@ -48,23 +48,25 @@ class Answers:
 class _Judged:
     method: str
     context: str
-    probabilities: Floats
+    log_probabilities: Floats
     metrics: dict[str, Metric]
 
 
 def compare(
-    name: str, answers: Answers, *, classes: int, metric: str, resamples: int, seed: int
+    name: str, answers: Answers, metric: str, *, classes: int, resamples: int, seed: int
 ) -> Trial:
     """Score both methods on a test set, and HMA in every context against the plain backbone.
 
     Args:
         name: Name of the test set.
         answers: Labels and logits.
-        classes: Number of classes, ``C``.
         metric: What the verdict is about.
+        classes: Number of classes, ``C``.
         resamples: Draws of the bootstrap; the same rows for every number.
         seed: Decides the draws.
     """
+    if not answers.memory:
+        raise ValueError(f"memory must hold the logits of HMA on {name!r}, got none")
     labels = _checked_labels(name, answers.labels, classes)
     judged = [
         _judge(name, method, context, logits, labels, classes, metric)
@@ -91,17 +93,19 @@ def compare(
     )
 
 
-def probabilities_of(logits: Tensor) -> Floats:
-    """Return the probability of each class, two columns for one logit.
+def log_probabilities_of(logits: Tensor) -> Floats:
+    """Return the logarithm of each class's probability, two columns for one logit.
+
+    Logarithms keep apart what is too sure to tell apart as probabilities.
 
     Example:
-        >>> probabilities_of(torch.tensor([[0.0]])).tolist()
+        >>> np.exp(log_probabilities_of(torch.tensor([[0.0]]))).round(6).tolist()
         [[0.5, 0.5]]
     """
     wide = logits.detach().cpu().double()
     if wide.shape[1] == 1:
-        return torch.cat([(-wide).sigmoid(), wide.sigmoid()], dim=1).numpy()  # (N, 1) -> (N, 2)
-    return wide.softmax(dim=1).numpy()
+        wide = torch.cat([torch.zeros_like(wide), wide], dim=1)  # (N, 1) -> (N, 2)
+    return wide.log_softmax(dim=1).numpy()
 
 
 def _judge(
@@ -116,16 +120,16 @@ def _judge(
     where = f"logits of {method} on {name!r} in context {context!r}"
     if logits.ndim != 2 or len(logits) != len(labels):
         raise ValueError(f"{where} must have shape ({len(labels)}, C), got {tuple(logits.shape)}")
-    probabilities = probabilities_of(logits)
-    if probabilities.shape[1] != classes:
+    sure = log_probabilities_of(logits)
+    if sure.shape[1] != classes:
         raise ValueError(f"{where} must tell {classes} classes apart, got {tuple(logits.shape)}")
-    if not np.isfinite(probabilities).all():
-        bad = int((~np.isfinite(probabilities).all(axis=1)).sum())
+    bad = int((~np.isfinite(sure).all(axis=1)).sum())
+    if bad:
         raise UserError(
             f"{where} are not finite in {bad} of {len(labels)} rows, so training diverged and "
             "there is nothing to report; train again with a smaller learning rate"
         )
-    return _Judged(method, context, probabilities, metrics_of(labels, probabilities, metric))
+    return _Judged(method, context, sure, metrics_of(labels, sure, metric))
 
 
 def _checked_labels(name: str, labels: Tensor, classes: int) -> Integers:
@@ -147,7 +151,7 @@ def _result(one: _Judged, labels: Integers, replicates: Floats, classes: int) ->
         name: percentile_interval(float(m(once)[0]), drawn)
         for (name, m), drawn in zip(one.metrics.items(), replicates, strict=True)
     }
-    predictions = one.probabilities.argmax(axis=1)
+    predictions = one.log_probabilities.argmax(axis=1)
     right = int((predictions == labels).sum())
     scores["accuracy"] = wilson(right, len(labels))  # a share: better than the bootstrap at 100%
     cells = np.bincount(labels * classes + predictions, minlength=classes * classes)
@@ -156,7 +160,7 @@ def _result(one: _Judged, labels: Integers, replicates: Floats, classes: int) ->
         context=one.context,
         scores=scores,
         confusion=cells.reshape(classes, classes).astype(np.int64),
-        calibration=calibration(one.probabilities, labels),
+        calibration=calibration(np.exp(one.log_probabilities), labels),
     )
 
 
@@ -168,8 +172,8 @@ def _comparison(
     for (name, m), drawn in zip(memory.metrics.items(), replicates, strict=True):
         value = float(m(once)[0] - plain.metrics[name](once)[0])
         differences[name] = percentile_interval(value, drawn)
-    plain_right = plain.probabilities.argmax(axis=1) == labels
-    memory_right = memory.probabilities.argmax(axis=1) == labels
+    plain_right = plain.log_probabilities.argmax(axis=1) == labels
+    memory_right = memory.log_probabilities.argmax(axis=1) == labels
     only_plain = int((plain_right & ~memory_right).sum())
     only_memory = int((memory_right & ~plain_right).sum())
     return Comparison(

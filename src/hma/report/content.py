@@ -200,6 +200,7 @@ class Cost:
     method: str
     seconds: float | None
     epochs: int
+    epoch_seconds: float | None
     peak_memory_bytes: int | None
     parameters: int | None
 

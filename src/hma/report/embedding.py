@@ -5,12 +5,15 @@ from torch import Tensor
 
 from hma.memory import MemoryState
 from hma.report.content import POINT_KINDS, Map
+from hma.report.extras import needed
 from hma.report.statistics import Floats, Integers
 
-MOST = {"test": 300, "queue": 200, "slot": 300}
+MOST = {"test": 300, "queue": 150, "slot": 200}
 """Points of each kind on a map."""
 FEWEST = 8
 """Points below which a map says nothing."""
+STEPS = 500
+"""Steps of the layout; so few points settle in them."""
 
 
 def maps(memory: MemoryState, features: Tensor, labels: Tensor, *, seed: int) -> tuple[Map, ...]:
@@ -60,11 +63,13 @@ def _thinned(rows: Tensor, labels: Tensor, most: int) -> tuple[Floats, Integers]
 
 
 def _layout(points: Floats, seed: int) -> Floats:
-    from sklearn.manifold import TSNE
-
-    layout = TSNE(
+    layout = needed("sklearn.manifold").TSNE(
         perplexity=min(30.0, (len(points) - 1) / 3),
         init="pca" if points.shape[1] > 1 else "random",
+        max_iter=STEPS,
         random_state=seed,
     )
-    return np.asarray(layout.fit_transform(points), dtype=np.float64)
+    with needed("threadpoolctl").threadpool_limits(
+        1
+    ):  # so few points only wait for each other on more
+        return np.asarray(layout.fit_transform(points), dtype=np.float64)

@@ -9,7 +9,7 @@ from hma.report.charts import class_colour, map_chart, shape_key
 from hma.report.content import KINDS, POINT_KINDS, Attention, Queue, RunReport, Slots
 from hma.report.words import percent
 
-BARRED = 40
+BARRED = 24
 """Classes shown as bars; the rest is summed up in a sentence."""
 BINS = 24
 USES = 120
@@ -91,11 +91,11 @@ def shares(attention: Attention) -> list[dict[str, str]]:
 
 
 def shares_by_class(attention: Attention, classes: tuple[str, ...]) -> list[dict[str, object]]:
-    """Return the shares over the rows predicted as each class, classes never predicted left out."""
+    """Return the shares over the rows answered as each class; classes never answered have none."""
+    answered = [c for c in range(len(classes)) if not math.isnan(attention.by_class[c, 0])]
     return [
         {"label": classes[c], "parts": _stack(attention.by_class[c].tolist())}
-        for c in range(min(len(classes), BARRED))
-        if not math.isnan(attention.by_class[c, 0])
+        for c in answered[:BARRED]
     ]
 
 

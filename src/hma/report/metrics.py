@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hma.report.extras import needed
 from hma.report.statistics import Floats, Integers, Metric
 
 LARGER_IS_BETTER = {
@@ -16,20 +17,18 @@ LARGER_IS_BETTER = {
     "auroc": True,
     "log loss": False,
 }
-TINY = 1e-15
-"""Least probability in the log loss, so that one confident mistake does not make it infinite."""
 
 
-def metrics_of(labels: Integers, probabilities: Floats, headline: str) -> dict[str, Metric]:
+def metrics_of(labels: Integers, log_probabilities: Floats, headline: str) -> dict[str, Metric]:
     """Return the metrics worth showing, the ``headline`` first.
 
     Args:
         labels: True class ids ``(N,)``.
-        probabilities: Probability of each class, ``(N, C)``.
+        log_probabilities: Logarithm of the probability of each class, ``(N, C)``.
         headline: 'accuracy', 'auroc' or 'matthews': what the task selects by.
 
     Example:
-        >>> sure = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+        >>> sure = np.log([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
         >>> found = metrics_of(np.array([0, 1, 1, 1]), sure, "accuracy")
         >>> {name: round(float(m(np.ones((4, 1)))[0]), 3) for name, m in found.items()}
         {'accuracy': 0.75, 'balanced accuracy': 0.833, 'macro F1': 0.733, 'auroc': 1.0, \
@@ -38,15 +37,16 @@ def metrics_of(labels: Integers, probabilities: Floats, headline: str) -> dict[s
     if headline not in LARGER_IS_BETTER:
         known = ", ".join(map(repr, LARGER_IS_BETTER))
         raise ValueError(f"headline must be one of {known}, got {headline!r}")
-    classes = probabilities.shape[1]
-    predictions = probabilities.argmax(axis=1)
+    classes = log_probabilities.shape[1]
+    predictions = log_probabilities.argmax(axis=1)
+    losses = -log_probabilities[np.arange(len(labels)), labels]
     found: dict[str, Metric] = {
         "accuracy": partial(_accuracy, right=(predictions == labels).astype(np.float64)),
         "balanced accuracy": partial(_balanced, labels, predictions, classes),
         "macro F1": partial(_macro_f1, labels, predictions, classes),
         "matthews": partial(_matthews, labels, predictions, classes),
-        "auroc": partial(_auroc, labels, probabilities),
-        "log loss": partial(_log_loss, losses=_losses(labels, probabilities)),
+        "auroc": partial(_auroc, labels, log_probabilities),
+        "log loss": partial(_log_loss, losses=losses),
     }
     shown = {"accuracy", "balanced accuracy", "macro F1", "log loss", headline}
     if classes == 2:
@@ -57,10 +57,6 @@ def metrics_of(labels: Integers, probabilities: Floats, headline: str) -> dict[s
 
 def _accuracy(weights: Floats, right: Floats) -> Floats:
     return np.asarray(right @ weights / weights.sum(axis=0))
-
-
-def _losses(labels: Integers, probabilities: Floats) -> Floats:
-    return -np.log(np.clip(probabilities[np.arange(len(labels)), labels], TINY, None))
 
 
 def _log_loss(weights: Floats, losses: Floats) -> Floats:
@@ -86,10 +82,9 @@ def _counts(labels: Integers, predictions: Integers, classes: int, weights: Floa
 
 def _sums(weights: Floats, groups: Integers, count: int) -> Floats:
     """Return the weight of each group, ``(N, R) -> (count, R)``."""
-    from scipy.sparse import csr_array  # type: ignore[import-untyped]
-
     rows = np.arange(len(groups))
-    members = csr_array((np.ones(len(groups)), (groups, rows)), shape=(count, len(groups)))
+    cells = (np.ones(len(groups)), (groups, rows))
+    members = needed("scipy.sparse").csr_array(cells, shape=(count, len(groups)))
     return np.asarray(members @ weights)
 
 
@@ -119,13 +114,14 @@ def _matthews(labels: Integers, predictions: Integers, classes: int, weights: Fl
     return np.asarray(np.divide(shared, scale, out=np.zeros_like(shared), where=scale > 0))
 
 
-def _auroc(labels: Integers, probabilities: Floats, weights: Floats) -> Floats:
+def _auroc(labels: Integers, sure: Floats, weights: Floats) -> Floats:
     """Area under the ROC curve; of more than two classes the mean of each against the rest.
 
     Classes without rows on both sides are left out; NaN where none is left.
     """
-    classes = range(1, 2) if probabilities.shape[1] == 2 else range(probabilities.shape[1])
-    areas = np.stack([_area(labels == c, probabilities[:, c], weights) for c in classes])
+    if sure.shape[1] == 2:
+        return _area(labels == 1, sure[:, 1] - sure[:, 0], weights)
+    areas = np.stack([_area(labels == c, sure[:, c], weights) for c in range(sure.shape[1])])
     defined = ~np.isnan(areas)
     count = defined.sum(axis=0)
     total = np.where(defined, areas, 0.0).sum(axis=0)

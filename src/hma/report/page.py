@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from hma.files import written_whole
-from hma.report import memory_view, results_view, words
+from hma.report import words
 from hma.report.content import MEMORY, RunReport
+from hma.report.extras import needed
 
 
 def render(report: RunReport) -> str:
@@ -14,18 +15,19 @@ def render(report: RunReport) -> str:
     It makes no request, runs no script and forbids both by its own policy. Every text of the
     report is escaped.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    jinja = needed("jinja2")
+    from hma.report import memory_view, results_view  # they draw with markupsafe, of jinja2
 
-    environment = Environment(
-        loader=PackageLoader("hma.report", "."),
+    environment = jinja.Environment(
+        loader=jinja.PackageLoader("hma.report", "."),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja.StrictUndefined,
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     template = environment.get_template("page.html.j2")
-    return template.render(
+    page: str = template.render(
         report=report,
         own=next(r.context for r in report.tests[0].results if r.method == MEMORY),
         options=_options(report),
@@ -33,6 +35,7 @@ def render(report: RunReport) -> str:
         results=results_view,
         memory=memory_view,
     )
+    return page
 
 
 def write_page(report: RunReport, path: str | Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from hma.report.content import Cost, Curve
 
 Values = Mapping[str, Any]
+LISTED = 20
+"""Items of a list that are written out."""
 SHORTER = {"git_commit": "commit", "data_fingerprint": "data fingerprint"}
 
 
@@ -37,15 +39,26 @@ def curve(method: str, record: Values, metric: str) -> Curve:
     )
 
 
-def cost(method: str, record: Values, parameters: int | None) -> Cost:
-    """Return what a run took."""
+def cost(method: str, record: Values, counted: int | None) -> Cost:
+    """Return what a run took; parameters are ``counted`` where the record does not tell."""
+    times = record.get("epoch_seconds") or []
+    known = (record.get("setup") or {}).get("method") or {}
     return Cost(
         method=method,
         seconds=record.get("seconds"),
         epochs=len(record.get("epochs") or []),
+        epoch_seconds=sum(times) / len(times) if times else None,
         peak_memory_bytes=record.get("peak_memory_bytes"),
-        parameters=parameters,
+        parameters=known.get("trained_weights", counted),
     )
+
+
+def options(record: Values) -> dict[str, str]:
+    """Return what was asked for and what came of it: options, then method and recipe."""
+    setup = record.get("setup") or {}
+    asked = flat(record.get("resolved") or {})
+    parts = {name: setup[name] for name in ("method", "recipe") if setup.get(name)}
+    return asked | {name: value for name, value in flat(parts).items() if name not in asked}
 
 
 def provenance(record: Values) -> dict[str, str]:
@@ -95,7 +108,8 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(_text(item) for item in value)
+        shown = ", ".join(_text(item) for item in value[:LISTED])
+        return shown + (f" and {len(value) - LISTED} more" if len(value) > LISTED else "")
     return json.dumps(value, default=str)
 
 

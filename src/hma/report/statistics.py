@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hma.report.extras import needed
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Metric = Callable[[Floats], Floats]
@@ -50,13 +52,11 @@ def wilson(right: int, total: int, level: float = LEVEL) -> Interval:
         >>> wilson(20, 20)
         Interval(value=1.0, low=0.8388..., high=1.0)
     """
-    from scipy.stats import binomtest  # type: ignore[import-untyped]
-
     if not 0 <= right <= total:
         raise ValueError(f"right must lie between 0 and total={total}, got {right}")
     if total == 0:
         return Interval(np.nan, np.nan, np.nan)
-    ends = binomtest(right, total).proportion_ci(level, method="wilson")
+    ends = needed("scipy.stats").binomtest(right, total).proportion_ci(level, method="wilson")
     return Interval(right / total, float(ends.low), float(ends.high))
 
 
@@ -76,11 +76,10 @@ def mcnemar(only_first: int, only_second: int) -> float:
         >>> mcnemar(0, 0)
         1.0
     """
-    from scipy.stats import binomtest
-
     if only_first + only_second == 0:
         return 1.0
-    return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
+    test = needed("scipy.stats").binomtest(only_first, only_first + only_second, 0.5)
+    return float(test.pvalue)
 
 
 def resampled(rows: int, resamples: int, seed: int) -> Iterator[Floats]:

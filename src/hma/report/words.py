@@ -67,6 +67,16 @@ def percent(value: float, digits: int = 1) -> str:
     return MISSING if math.isnan(value) else f"{100 * value:.{digits}f}%"
 
 
+def share(value: float) -> str:
+    """Return a part of a whole in percent, small ones with two decimals.
+
+    Example:
+        >>> share(0.1234), share(0.0025)
+        ('12.3%', '0.25%')
+    """
+    return percent(value, 1 if value >= 0.01 else 2)
+
+
 def amount(metric: str, value: float) -> str:
     """Return a value of ``metric``: shares in percent, others with three decimals."""
     if math.isnan(value):

@@ -4,17 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from torch import nn
-
-from hma.backbones.named import Described, backbone_for, default_backbone
+from hma.backbones.named import backbone_for, default_backbone
 from hma.checkpoint import save
-from hma.data import Prepared
+from hma.data import Task
 from hma.errors import UserError
-from hma.methods import erm, with_hma
+from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.memory import WithMemory
-from hma.runs.folder import MEMORY, PLAIN, Run, prepared_from, read_json, write_json
+from hma.runs.folder import MEMORY, PLAIN, Run, Which, prepared_from, read_json, write_json
 from hma.runs.options import RunOptions
-from hma.training import Progress, Record, fit
+from hma.training import Progress, fit
 
 Says = Callable[[str], None]
 
@@ -40,6 +38,7 @@ def train(
     task = prepared.task
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
+    learners = _learners(options, task, compare)
     _claim(folder, options)
     rows = ", ".join(f"{len(places)} {name}" for name, places in prepared.places.items())
     say(f"{task.name}: {len(task.classes)} classes, rows {rows}; backbone {options.backbone}")
@@ -47,10 +46,31 @@ def train(
         say(f"left out {len(prepared.source.skipped)} unreadable files")
     write_json(folder / "preparation.json", prepared.preparation.to_json())
     write_json(folder / "places.json", prepared.places)
-    if compare:
-        _train_plain(options, prepared, folder, progress)
-    _train_memory(options, prepared, folder, progress)
+    for which, learner in learners.items():
+        fit(
+            learner,
+            task,
+            options.recipe,
+            seed=options.seed,
+            folder=folder / which,
+            resolved=options.to_json(),
+            progress=progress,
+        )
+    memory = learners[MEMORY]
+    assert isinstance(memory, WithMemory)
+    save(memory.model, folder / MEMORY / "model", overwrite=True)
     return Run.open(folder)
+
+
+def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Learner]:
+    """Return what is to be trained, the plain backbone first; nothing is written yet."""
+    assert options.backbone is not None
+    backbone = backbone_for(
+        options.backbone, weights=options.weights, frozen=options.frozen_backbone
+    )
+    methods: dict[Which, Method] = {PLAIN: erm(backbone)} if compare else {}
+    methods[MEMORY] = with_hma(backbone, options.config)
+    return {which: method(task, options.seed) for which, method in methods.items()}
 
 
 def _claim(folder: Path, options: RunOptions) -> None:
@@ -68,41 +88,3 @@ def _claim(folder: Path, options: RunOptions) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         write_json(path, options.to_json())
-
-
-def _train_plain(
-    options: RunOptions, prepared: Prepared, folder: Path, progress: Progress | None
-) -> Record:
-    learner = erm(_backbone(options))(prepared.task, options.seed)
-    return fit(
-        learner,
-        prepared.task,
-        options.recipe,
-        seed=options.seed,
-        folder=folder / PLAIN,
-        resolved=options.to_json(),
-        progress=progress,
-    )
-
-
-def _train_memory(
-    options: RunOptions, prepared: Prepared, folder: Path, progress: Progress | None
-) -> Record:
-    learner = with_hma(_backbone(options), options.config)(prepared.task, options.seed)
-    record = fit(
-        learner,
-        prepared.task,
-        options.recipe,
-        seed=options.seed,
-        folder=folder / MEMORY,
-        resolved=options.to_json(),
-        progress=progress,
-    )
-    assert isinstance(learner, WithMemory)
-    save(learner.model, folder / MEMORY / "model", overwrite=True)
-    return record
-
-
-def _backbone(options: RunOptions) -> Callable[[Described], nn.Module]:
-    assert options.backbone is not None
-    return backbone_for(options.backbone, weights=options.weights, frozen=options.frozen_backbone)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from safetensors import SafetensorError
@@ -65,8 +66,7 @@ class Checkpoints:
 
     def latest(self) -> Checkpoint | None:
         """Return the latest checkpoint that is whole; a damaged one is removed with a warning."""
-        for leftover in self.folder.glob(".step-*"):
-            leftover.unlink()  # of a process killed while it wrote
+        self._tidy()
         for step in reversed(self.steps()):
             try:
                 return self._read(step)
@@ -91,10 +91,19 @@ class Checkpoints:
         """Remove all checkpoints, and the folder if nothing else is in it."""
         for step in self.steps():
             self._remove(step)
-        for leftover in self.folder.glob("*step-*.safetensors*"):
-            leftover.unlink()
+        self._tidy()
+        for weights in self.folder.glob("step-*.safetensors"):
+            weights.unlink()
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+    def _tidy(self) -> None:
+        """Remove what a process left behind that was killed while it wrote."""
+        for leftover in self.folder.glob(".step-*"):
+            if leftover.is_dir():
+                rmtree(leftover)
+            else:
+                leftover.unlink()
 
     def _manifest(self, step: int) -> Path:
         return self.folder / f"step-{step:09d}.json"

@@ -1,6 +1,7 @@
 """Where a run computes: Lightning Fabric for devices, number formats and several processes."""
 
 import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hma.training.extras import fabric_module
@@ -28,18 +29,25 @@ def fabric_for(
         devices = devices or int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"])
     devices = devices or 1
+    if devices * nodes == 1 and recipe.precision != "16-mixed":
+        return _one_device(accelerator, recipe.precision)
+    # buffers are brought together before each validation instead of in every forward pass:
+    # the memory queue is one of them, and is the same everywhere already
+    together = fabric_module().strategies.DDPStrategy(broadcast_buffers=False)
     fabric: Fabric = fabric_module().Fabric(
         accelerator=accelerator,
         devices=devices,
         num_nodes=nodes,
         precision=recipe.precision,
-        strategy=_together() if devices * nodes > 1 else "auto",
+        strategy=together if devices * nodes > 1 else "auto",
     )
     fabric.launch()
     return fabric
 
 
-def _together() -> object:
-    # buffers are brought together before each validation instead of in every forward pass:
-    # the memory queue is one of them, and is the same everywhere already
-    return fabric_module().strategies.DDPStrategy(broadcast_buffers=False)
+@cache
+def _one_device(accelerator: str, precision: str) -> "Fabric":
+    """Return a Fabric that keeps nothing of a run; making one is slow, so runs share it."""
+    fabric: Fabric = fabric_module().Fabric(accelerator=accelerator, devices=1, precision=precision)
+    fabric.launch()
+    return fabric

@@ -45,7 +45,7 @@ def evaluate(
     metrics: Iterable[str] = METRICS,
     tick: Callable[[], None] | None = None,
 ) -> Scores:
-    """Return the scores of ``learner`` on ``split`` in each context.
+    """Return the scores of ``learner`` on ``split`` in each context; it is left in its first one.
 
     Under ``torch.distributed`` the processes share the batches, and every process must call.
 
@@ -63,6 +63,7 @@ def evaluate(
         _use(learner, context)
         logits = _all_logits(learner, split, batch_size, tick or _nothing)
         found[context] = scores(logits, split.labels, metrics)
+    learner.use(learner.contexts[0])
     return found
 
 

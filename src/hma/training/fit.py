@@ -149,7 +149,6 @@ class _Run:
         found = {n: training.evaluate(s, METRICS) for n, s in training.task.tests.items()}
         for name, scores in found.items():
             self.log.add(training.step, _flat(f"test/{name}", scores))
-        training.learner.use(training.learner.contexts[0])
         return found
 
     def _conclude(self, tests: dict[str, Scores]) -> Record:

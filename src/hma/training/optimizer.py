@@ -27,12 +27,10 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> Optimizer:
 
 def _can_fuse(trained: list[nn.Parameter], recipe: Recipe) -> bool | None:
     """Return whether all weights can move in one kernel; many small ones are then much faster."""
-    usual = (
-        all(weight.is_floating_point() for weight in trained)
-        and not torch.backends.mps.is_available()
-    )
+    usual = all(weight.is_floating_point() for weight in trained)
     # Fabric cannot clip gradients that a fused optimizer unscales by itself
-    return True if usual and recipe.precision != "16-mixed" else None
+    scaled = recipe.precision == "16-mixed"
+    return True if usual and not scaled and not torch.backends.mps.is_available() else None
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from hma.data import Batch, Split, Task
 from hma.data.task import AugmentedSplit
@@ -58,9 +58,9 @@ class Training:
         self.fabric = fabric
         self.module = learner.module
         self.optimizer = make_optimizer(self.module, recipe)
-        wrapped: Any = fabric.setup(self.module, self.optimizer)
-        learner.module, self._stepper = wrapped
-        least = LEAST_ROWS * fabric.world_size
+        self.device, self.processes = fabric.device, fabric.world_size
+        learner.module, self._stepper = self._placed()
+        least = LEAST_ROWS * self.processes
         self.order = TrainingOrder(
             task.train.labels, recipe.batch_size, seed, recipe.balance, least
         )
@@ -69,7 +69,7 @@ class Training:
         self.epochs = -(-self.steps // per_epoch)
         self.rate = learning_rate(recipe, per_epoch, self.steps)
         self.standing = Standing()
-        self.loss_sum = torch.zeros((), device=fabric.device)
+        self.loss_sum = torch.zeros((), device=self.device)
         self.last_loss = self.loss_sum
         self.best: dict[str, Tensor] = {}
         self.random_before: RandomState | None = None
@@ -99,6 +99,15 @@ class Training:
         """Give the learner its own module back."""
         self.learner.module = self.module
 
+    def _placed(self) -> tuple[nn.Module, Any]:
+        """Return module and optimizer as Fabric wraps them for its devices and number format."""
+        if self.processes == 1 and self.recipe.precision == "32-true":
+            # its wrapper of the module would have nothing to do, and cost a percent of a small step
+            self.fabric.to_device(self.module)
+            return self.module, self.fabric.setup_optimizers(self.optimizer)
+        wrapped: tuple[nn.Module, Any] = self.fabric.setup(self.module, self.optimizer)  # type: ignore[assignment]
+        return wrapped
+
     # --------------------------------------------------------------------- an epoch
 
     def run_epoch(self) -> EpochResult:
@@ -125,8 +134,9 @@ class Training:
         return result
 
     def _train_on(self, places: Tensor) -> None:
+        rate = self.rate(self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(self.step)
+            group["lr"] = rate
         batch = self._batch(places)
         loss = self.learner.loss(batch)
         self.fabric.backward(self._shared(loss, batch, places))
@@ -145,8 +155,8 @@ class Training:
         self.loss_sum.add_(self.last_loss, alpha=len(batch.y))
 
     def _batch(self, places: Tensor) -> Batch:
-        if self.fabric.world_size > 1:
-            places = places.tensor_split(self.fabric.world_size)[self.fabric.global_rank]
+        if self.processes > 1:
+            places = places.tensor_split(self.processes)[self.fabric.global_rank]
         if self._augmented is not None:
             batch = self._augmented.batch_for(places, seed=self.seed, epoch=self.standing.epoch)
         else:
@@ -155,19 +165,18 @@ class Training:
             balanced = self._weights[batch.y]
             given = batch.weight
             batch = batch._replace(weight=balanced if given is None else balanced * given)
-        return batch if self.fabric.device.type == "cpu" else batch.to(self.fabric.device)
+        return batch if self.device.type == "cpu" else batch.to(self.device)
 
     def _shared(self, loss: Tensor, batch: Batch, places: Tensor) -> Tensor:
         """Scale the loss so that the mean over processes is the mean over all rows."""
-        world = self.fabric.world_size
-        if world == 1:
+        if self.processes == 1:
             return loss
         if batch.weight is None:
-            return loss * (len(batch.y) * world / len(places))
+            return loss * (len(batch.y) * self.processes / len(places))
         own = batch.weight.sum()
         total = own.clone()
         dist.all_reduce(total)
-        return loss * (own * world / total)
+        return loss * (own * self.processes / total)
 
     def _mean_loss(self) -> float:
         total = gather_rows(self.loss_sum[None]).sum()
@@ -192,7 +201,7 @@ class Training:
     def evaluate(self, split: Split, metrics: Iterable[str]) -> Scores:
         """Return the scores on a split in every context; random numbers it draws are given back."""
         self._bring_buffers_together()
-        with kept(self.fabric.device) as self.random_before:
+        with kept(self.device) as self.random_before:
             found = evaluate(
                 self.learner,
                 split,
@@ -204,7 +213,7 @@ class Training:
         return found
 
     def _bring_buffers_together(self) -> None:
-        if self.fabric.world_size > 1:
+        if self.processes > 1:
             for buffer in self.module.buffers():
                 dist.broadcast(buffer, src=0)
 

@@ -1,0 +1,89 @@
+"""Options that cannot work are refused when training starts, by name, rule and value."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris
+from torch import nn
+
+from hma.config import ConfigError
+from hma.errors import UserError
+from hma.estimator import HMAClassifier
+from hma.estimator.options import config_of
+
+IRIS, SPECIES = load_iris(return_X_y=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_epochs": 0}, "max_epochs must be a whole number of at least 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
+        ({"patience": True}, "patience must be a whole number of at least 1, got True"),
+        ({"learning_rate": -1.0}, "learning_rate must be a finite number above 0, got -1.0"),
+        ({"learning_rate": np.inf}, "learning_rate must be a finite number above 0, got inf"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be between 0 and 1, got 1.0"),
+        ({"standardize": "yes"}, "standardize must be True or False, got 'yes'"),
+        ({"hidden": ()}, r"hidden must be one or more whole numbers of at least 1, got \(\)"),
+        ({"hidden": (8, 0)}, "hidden must be one or more whole numbers"),
+        ({"hidden": "64"}, "hidden must be one or more whole numbers"),
+        ({"ablation": "hmm"}, "ablation must be one of .* got 'hmm'; did you mean 'hma'?"),
+        ({"context": "anchors"}, "context must be one of 'alone', 'batch', got 'anchors'"),
+        ({"device": "abacus"}, "device must be one that torch can use, got 'abacus'"),
+        ({"backbone": 7}, "backbone must be a torch module, or a function .* it is a int"),
+        ({"backbone": lambda inputs: 7}, "its return value is a int"),
+        ({"backbone": nn.Flatten(0)}, r"backbone must map \(B, 4\) to features \(B, F\), got \(8"),
+        (
+            {"ablation": "param", "hidden": (8, 10)},
+            "num_heads must divide the width of the features in the ablation 'param'.* 4 and 10",
+        ),
+    ],
+    ids=str,
+)
+def test_an_option_that_cannot_work_is_refused_by_name(options, message):
+    with pytest.raises(UserError, match=message):
+        HMAClassifier(**options).fit(IRIS, SPECIES)
+
+
+def test_every_problem_of_training_is_listed_at_once():
+    with pytest.raises(UserError, match=r"max_epochs.*; batch_size.*; learning_rate"):
+        HMAClassifier(max_epochs=0, batch_size=0, learning_rate=0).fit(IRIS, SPECIES)
+
+
+def test_sizes_of_the_memories_are_checked_by_their_own_rules():
+    with pytest.raises(ConfigError, match="queue_size must be at least 0, got -1"):
+        HMAClassifier(queue_size=-1).fit(IRIS, SPECIES)
+
+
+def test_numbers_of_numpy_are_numbers():
+    model = HMAClassifier(
+        hidden=np.array([8, 8]),
+        queue_size=np.int64(16),
+        num_heads=np.int32(2),
+        dropout=np.float32(0.25),
+        max_epochs=np.int64(1),
+        learning_rate=np.float64(1e-3),
+    ).fit(IRIS, SPECIES)
+    assert model.model_.config.queue_size == 16
+    assert model.model_.backbone.feature_dim == 8
+
+
+def test_a_loss_that_is_not_finite_stops_training_and_leaves_nothing_fitted():
+    model = HMAClassifier(learning_rate=1e30, random_state=0)
+    with pytest.raises(UserError, match=r"training diverged: the loss is .* in epoch \d+; lower"):
+        model.fit(IRIS, SPECIES)
+    assert not hasattr(model, "model_")
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.integers(1, 12),
+    st.sampled_from(["rma", "abd", "abd+syn", "abd+rma", "hma"]),
+)
+def test_label_dim_grows_by_less_than_the_heads_and_fits(width, label_dim, heads, ablation):
+    options = HMAClassifier(label_dim=label_dim, num_heads=heads, ablation=ablation).get_params()
+    config = config_of(options, width)
+    assert (width + config.label_dim) % heads == 0
+    assert label_dim <= config.label_dim < label_dim + heads

@@ -1,0 +1,81 @@
+"""The classifier inside scikit-learn's tools, and its accuracy beside a linear model's."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, make_moons
+from sklearn.ensemble import BaggingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from hma.estimator import HMAClassifier
+
+FEW = {"max_epochs": 3, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    ("load", "folds", "margin"), [(load_iris, 3, 0.04), (load_breast_cancer, 2, 0.03)]
+)
+def test_accuracy_is_near_that_of_logistic_regression(load, folds, margin):
+    x, y = load(return_X_y=True)
+    folds = StratifiedKFold(folds, shuffle=True, random_state=0)
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    expected = cross_val_score(linear, x, y, cv=folds).mean()
+    pipeline = make_pipeline(StandardScaler(), HMAClassifier(standardize=False, random_state=0))
+    assert cross_val_score(pipeline, x, y, cv=folds).mean() > expected - margin
+
+
+def test_it_bends_where_a_line_cannot():
+    x, y = make_moons(300, noise=0.15, random_state=0)
+    train, test = slice(0, 200), slice(200, None)
+    linear = LogisticRegression().fit(x[train], y[train]).score(x[test], y[test])
+    assert HMAClassifier(random_state=0).fit(x[train], y[train]).score(x[test], y[test]) > (
+        linear + 0.05
+    )
+
+
+def test_grid_search_sets_options_of_memory_and_training():
+    x, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), HMAClassifier(max_epochs=8, random_state=0))
+    grid = {
+        "hmaclassifier__queue_size": np.array([8, 32]),
+        "hmaclassifier__learning_rate": [1e-9, 1e-2],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(x, y)
+    assert search.best_params_["hmaclassifier__learning_rate"] == 1e-2
+    best = search.best_estimator_[-1]
+    queue_size = search.best_params_["hmaclassifier__queue_size"]
+    assert len(best.model_.memory_state().ids) == queue_size
+    assert search.score(x, y) > 0.8
+
+
+def test_an_ensemble_may_weigh_rows_by_bootstrap():
+    x, y = load_iris(return_X_y=True)
+    bagging = BaggingClassifier(HMAClassifier(max_epochs=8), n_estimators=3, random_state=0)
+    assert bagging.fit(x, y).score(x, y) > 0.85
+
+
+def test_a_pickle_predicts_and_learns_on_as_the_original():
+    x, y = load_iris(return_X_y=True)
+    model = HMAClassifier(random_state=0).partial_fit(x[::2], y[::2], classes=[0, 1, 2])
+    model.predict(x)  # so that a cached projection is pickled with it
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict_proba(x), model.predict_proba(x))
+    for one in (model, copy):
+        one.partial_fit(x[1::2], y[1::2])
+    np.testing.assert_array_equal(copy.predict_proba(x), model.predict_proba(x))
+
+
+def test_a_clone_with_a_module_of_its_own_is_unfitted_and_equal_in_options():
+    x, y = load_iris(return_X_y=True)
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    model = HMAClassifier(module, **FEW).fit(x, y)
+    copy = clone(model)
+    assert not hasattr(copy, "model_")
+    assert copy.backbone is not module
+    np.testing.assert_array_equal(copy.fit(x, y).predict_proba(x), model.predict_proba(x))

@@ -1,0 +1,93 @@
+"""Weighted metrics against scikit-learn, on the rows and on every resample of them."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as oracle
+
+from hma.report.metrics import metrics_of
+from hma.report.statistics import resampled
+
+
+def log_probabilities(generator, rows, classes, steps=None):
+    found = generator.dirichlet(np.ones(classes), rows)
+    if steps:  # few different values, so that scores tie
+        found = np.round(found * steps) + 0.5
+        found /= found.sum(axis=1, keepdims=True)
+    return np.log(found)
+
+
+def expected(name, labels, sure):
+    """Return scikit-learn's value, and NaN where a metric needs a class that is not there."""
+    classes = sure.shape[1]
+    said = sure.argmax(axis=1)
+    present = [c for c in range(classes) if 0 < (labels == c).sum() < len(labels)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of absent classes
+        if name == "accuracy":
+            return oracle.accuracy_score(labels, said)
+        if name == "balanced accuracy":
+            return oracle.recall_score(
+                labels, said, average="macro", labels=np.unique(labels), zero_division=0
+            )
+        if name == "macro F1":
+            return oracle.f1_score(labels, said, average="macro", zero_division=0)
+        if name == "matthews":
+            return oracle.matthews_corrcoef(labels, said)
+        if name == "log loss":
+            return oracle.log_loss(labels, np.exp(sure), labels=np.arange(classes))
+        if not present:
+            return math.nan
+        if classes == 2:
+            return oracle.roc_auc_score(labels, sure[:, 1] - sure[:, 0])
+        return np.mean([oracle.roc_auc_score(labels == c, sure[:, c]) for c in present])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 25),
+    classes=st.integers(2, 4),
+    seed=st.integers(0, 10**6),
+    steps=st.sampled_from([None, 3]),
+    headline=st.sampled_from(["accuracy", "auroc", "matthews"]),
+)
+def test_metrics_of_resamples_are_scikit_learns_of_the_repeated_rows(
+    rows, classes, seed, steps, headline
+):
+    generator = np.random.default_rng(seed)
+    sure = log_probabilities(generator, rows, classes, steps)
+    labels = generator.integers(classes, size=rows)
+    (counts,) = resampled(rows, 3, seed)
+    counts[:, 0] = 1  # the rows themselves
+    for name, metric in metrics_of(labels, sure, headline).items():
+        values = metric(counts)
+        for r in range(3):
+            drawn = np.repeat(np.arange(rows), counts[:, r].astype(int))
+            want = expected(name, labels[drawn], sure[drawn])
+            assert values[r] == pytest.approx(want, abs=1e-9, nan_ok=True), name
+
+
+def test_the_headline_comes_first_and_auroc_wherever_there_are_two_classes():
+    two, three = np.log(np.full((4, 2), 1 / 2)), np.log(np.full((4, 3), 1 / 3))
+    labels = np.array([0, 1, 1, 0])
+    assert next(iter(metrics_of(labels, two, "matthews"))) == "matthews"
+    assert "auroc" in metrics_of(labels, two, "accuracy")
+    assert "auroc" not in metrics_of(labels, three, "accuracy")
+    assert "auroc" in metrics_of(labels, three, "auroc")
+
+
+def test_an_unknown_headline_is_refused():
+    with pytest.raises(ValueError, match=r"headline must be one of 'accuracy'.*got 'speed'"):
+        metrics_of(np.array([0]), np.zeros((1, 2)), "speed")
+
+
+def test_scores_too_sure_to_tell_apart_as_probabilities_still_rank():
+    logits = np.array([[0.0, 40.0], [0.0, 50.0]])  # both probabilities are 1.0 in 64 bits
+    sure = logits - np.logaddexp(logits[:, :1], logits[:, 1:])
+    assert np.exp(sure[0, 1]) == np.exp(sure[1, 1]) == 1.0
+    area = metrics_of(np.array([0, 1]), sure, "auroc")["auroc"]
+    assert area(np.ones((2, 1))) == [1.0]

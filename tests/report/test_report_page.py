@@ -1,0 +1,270 @@
+"""The page as text: whole, escaped, self-contained, the same again, and written whole."""
+
+import base64
+import errno
+import io
+import re
+import sys
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hma import HMAConfig
+from hma.errors import UserError
+from hma.report import TrainingRows, render, write_page
+from hma.report.extras import needed
+
+EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
+EMPTY = {"meta", "link", "img", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """Reads a page strictly: every element is closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def values(self, wanted):
+        return [value for _, name, value in self.attributes if name == wanted]
+
+
+def text_of(page):
+    return " ".join(" ".join(Reader(page).texts).split())
+
+
+def test_the_page_is_well_formed_and_shows_every_part(report):
+    found = Reader(render(report))
+    parts = {"comparison", "curves", "errors", "calibration", "memory", "attention", "examples",
+             "map", "data", "run", "reading"}  # fmt: skip
+    assert parts <= set(found.values("id"))
+    assert {value.removeprefix("#") for value in found.values("href") if "#" in value} == parts
+
+
+def test_ids_are_unique_and_labels_lead_to_them(report):
+    found = Reader(render(report))
+    assert max(Counter(found.values("id")).values()) == 1
+    assert set(found.values("for")) <= set(found.values("id"))
+
+
+def test_labels_are_text_and_nothing_else(with_labels):
+    page = render(with_labels(*EVIL))
+    before, after = Reader(render(with_labels("x", "y", "z"))), Reader(page)
+    assert after.tags == before.tags  # no label made an element
+    assert "script" not in after.tags
+    assert not [name for _, name, _ in after.attributes if name.startswith("on")]
+    for label in EVIL:
+        assert label in after.texts
+        assert label in after.values("title")
+
+
+@pytest.mark.parametrize("field", ["title", "facts", "options", "provenance", "notes", "examples"])
+def test_every_other_text_is_escaped_too(report, field):
+    evil = EVIL[0]
+    example = replace(report.by_class[0].examples[0], text=evil, label=evil)
+    changed = {
+        "title": evil,
+        "facts": {evil: evil},
+        "options": {"HMA": {evil: evil}},
+        "provenance": {evil: evil},
+        "notes": (evil,),
+        "examples": (replace(report.by_class[0], examples=(example,)),),
+    }
+    name = "by_class" if field == "examples" else field
+    page = render(replace(report, **{name: changed[field]}))
+    assert "<script" not in page
+    assert evil in Reader(page).texts
+
+
+def test_names_of_tests_contexts_and_splits_are_escaped(report):
+    evil = EVIL[1]
+    (trial,) = report.tests
+    results = (*trial.results[:1], *(replace(r, context=evil) for r in trial.results[1:]))
+    compared = tuple(replace(c, context=evil) for c in trial.comparisons)
+    renamed = replace(trial, name=evil, results=results[:2], comparisons=compared[:1])
+    page = render(
+        replace(
+            report,
+            tests=(renamed, renamed),
+            splits={evil: report.splits["test"]},
+            attention=tuple(replace(one, context=evil) for one in report.attention),
+            curves=tuple(
+                replace(c, rule=evil, validation={evil: (0.1,) * 4}) for c in report.curves
+            ),
+        )
+    )
+    assert not [name for _, name, _ in Reader(page).attributes if name.startswith("on")]
+
+
+def test_nothing_is_fetched_from_anywhere(report):
+    page = render(report)
+    found = Reader(page)
+    addresses = [*found.values("src"), *found.values("href"), *found.values("xlink:href")]
+    assert addresses
+    assert all(address.startswith(("data:", "#")) for address in addresses)
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", page)
+    (policy,) = [v for t, n, v in found.attributes if t == "meta" and v.startswith("default-src")]
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+
+
+def test_the_same_report_gives_the_same_bytes(report):
+    assert render(report) == render(report)
+
+
+def test_broken_file_names_do_not_break_the_page(with_labels):
+    page = render(with_labels("caf\udce9", "nul\x00", "turned\u202e"))
+    assert page.encode()
+    assert "caf\ufffd" in page
+    assert "\x00" not in page
+
+
+def test_numbers_of_the_report_are_on_the_page(report):
+    text = text_of(render(report))
+    for result in report.tests[0].results:
+        score = result.scores["accuracy"]
+        assert f"{100 * score.value:.1f}% {100 * score.low:.1f} to {100 * score.high:.1f}%" in text
+        assert f"{result.scores['log loss'].value:.3f}" in text
+        assert f"{result.calibration.error:.3f}" in text
+        wrong = int(result.confusion.sum() - np.trace(result.confusion))
+        assert f"{wrong} of 40 rows wrong" in text
+    assert "filled, 12 of 12" in text
+    assert "1 min 15 s" in text
+    assert "256 MiB" in text
+
+
+def test_confusion_cells_are_the_counts(report):
+    page = render(report)
+    tables = re.findall(r'<table class="matrix.*?</table>', page, re.DOTALL)
+    assert len(tables) == len(report.tests[0].results)
+    for table, result in zip(tables, report.tests[0].results, strict=True):
+        cells = [int(cell) for cell in re.findall(r"<td[^>]*>(\d+)</td>", table)]
+        assert cells == result.confusion.flatten().tolist()
+
+
+def test_pictures_are_inline_and_whole(report):
+    pictures = Reader(render(report)).values("src")
+    assert len(pictures) == sum(len(one.examples) for one in (*report.by_class, *report.by_answer))
+    for address in pictures:
+        head, content = address.split(",")
+        assert head == "data:image/png;base64"
+        assert Image.open(io.BytesIO(base64.b64decode(content))).size == (9, 9)
+
+
+def test_large_pictures_are_made_small(make):
+    noise = np.random.default_rng(0).integers(0, 255, (16, 400, 300, 3), dtype=np.uint8)
+    big = make()
+    rows = TrainingRows(describe=str, thumbnail=lambda place: Image.fromarray(noise[place % 16]))
+    found = big.report(training_rows=rows)
+    sizes = {Image.open(io.BytesIO(e.picture)).size for o in found.by_class for e in o.examples}
+    assert sizes == {(54, 72)}
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
+def test_pictures_of_any_mode_are_shown(make, mode):
+    rows = TrainingRows(describe=str, thumbnail=lambda place: Image.new(mode, (4, 4)))
+    found = make().report(training_rows=rows)
+    assert Image.open(io.BytesIO(found.by_class[0].examples[0].picture)).size == (4, 4)
+
+
+def test_rows_without_pictures_are_shown_as_text(make):
+    rows = TrainingRows(describe=lambda place: f"a long story {place} " + "word " * 100)
+    found = make().report(training_rows=rows)
+    page = render(found)
+    assert "<img" not in page
+    text = found.by_class[0].examples[0].text
+    assert len(text) == 160
+    assert text.endswith("…")
+    assert text in text_of(page)
+
+
+def test_many_classes_stay_under_two_megabytes(make):
+    classes = tuple(f"species number {i}" for i in range(120))
+    config = HMAConfig(queue_size=400, slots_per_class=2, label_dim=4, num_heads=2)
+    many = make(config, classes)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(400, 5, generator=generator), torch.arange(400) % 120
+    many.model.remember(x, y, ids=torch.arange(400))
+    noise = np.random.default_rng(0).integers(0, 255, (80, 80, 3), dtype=np.uint8)
+    rows = TrainingRows(describe=str, thumbnail=lambda place: Image.fromarray(noise))
+    page = render(many.report(training_rows=rows))
+    Reader(page)
+    assert len(page) < 2_000_000
+    assert "16 of 120 classes are shown" in page
+    assert '<table class="matrix' not in page  # drawn instead
+
+
+def test_curves_that_never_were_numbers_are_left_out(report):
+    nothing = (float("nan"),) * 4
+    curves = tuple(replace(c, train_loss=nothing, validation={}) for c in report.curves)
+    assert "Training loss" not in render(replace(report, curves=curves))
+
+
+def test_a_single_epoch_has_a_curve(report):
+    one = tuple(
+        replace(c, epochs=(0,), train_loss=(0.5,), validation={"alone": (1.0,)}, selected=0)
+        for c in report.curves
+    )
+    page = render(replace(report, curves=one))
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()
+
+
+def test_notes_stand_before_the_numbers(report):
+    page = render(replace(report, notes=("3 files were left out",)))
+    assert page.index("3 files were left out") < page.index('id="comparison"')
+    assert "Before you rely on this" not in render(report)
+
+
+def test_a_written_page_is_the_rendered_one(report, tmp_path):
+    write_page(report, tmp_path / "new" / "report.html")
+    assert (tmp_path / "new" / "report.html").read_text(encoding="utf-8") == render(report)
+
+
+def test_a_full_disk_leaves_the_page_that_was_there(report, tmp_path, monkeypatch):
+    target = tmp_path / "report.html"
+    target.write_text("earlier")
+
+    def full(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_page(report, target)
+    assert target.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_missing_package_is_named_with_its_remedy(report, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UserError, match="the report needs jinja2: pip install jinja2"):
+        render(report)
+
+
+def test_an_error_inside_a_package_is_not_taken_for_its_absence(tmp_path, monkeypatch):
+    (tmp_path / "broken_inside.py").write_text("import no_such_thing_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
+        needed("broken_inside")

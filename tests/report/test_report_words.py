@@ -1,0 +1,126 @@
+"""The verdict in words, and the summary in Markdown."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hma.report import markdown_summary
+from hma.report.content import PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.statistics import Calibration, Interval
+from hma.report.words import amount, change, duration, interval, p_value, shown, size, verdict
+
+
+def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
+    """Return a test set of 200 rows with the given scores and difference."""
+
+    def result(method, context, value):
+        confusion = np.array([[150, 0], [0, 50]]) if not wrong else np.array([[0, 150], [50, 0]])
+        nothing = Calibration(np.linspace(0, 1, 3), np.zeros(2, int), *np.full((2, 2), np.nan), 0.1)
+        scores = {m: Interval(value, value - 0.05, value + 0.05) for m in ("accuracy", "auroc")}
+        return Result(method=method, context=context, scores=scores, confusion=confusion,
+                      calibration=nothing)  # fmt: skip
+
+    compared = Comparison(
+        context="batch", differences=dict.fromkeys(("accuracy", "auroc"), Interval(*differences)),
+        only_plain=only[0], only_memory=only[1], p_value=p,
+    )  # fmt: skip
+    return Trial(
+        name="test", rows=200, comparisons=(compared,),
+        results=(result(PLAIN, "alone", plain), result("HMA", "batch", memory)),
+    )  # fmt: skip
+
+
+def said(metric="accuracy", **given):
+    one = trial(**given)
+    report = RunReport(title="t", kind="table", classes=("a", "b"), metric=metric, tests=(one,))
+    return verdict(report, one)
+
+
+def test_better_beyond_chance_is_said_with_its_numbers():
+    found = said(differences=(0.06, 0.02, 0.10), p=0.0075)
+    assert (found.outcome, found.headline) == ("better", "HMA is better, beyond chance")
+    assert found.sentence == (
+        "HMA reaches 86.0% accuracy on 200 test rows, the plain backbone 80.0%. The difference of "
+        "+6.0 points (95% interval +2.0 to +10.0 points) is beyond chance: of the 18 rows that "
+        "only one of the two gets right, HMA has 15 (McNemar's exact test on accuracy, p = 0.007)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("differences", "p", "metric", "outcome"),
+    [
+        ((0.06, 0.02, 0.10), 0.01, "accuracy", "better"),
+        ((-0.06, -0.10, -0.02), 0.01, "accuracy", "worse"),
+        ((0.06, -0.01, 0.10), 0.04, "accuracy", "chance"),  # the interval holds 0
+        ((0.06, 0.001, 0.10), 0.06, "accuracy", "chance"),  # the test does not agree
+        ((0.06, 0.001, 0.10), 0.06, "auroc", "better"),  # the test is not about this metric
+        ((0.0, -0.02, 0.02), 1.0, "accuracy", "same"),
+        ((math.nan, math.nan, math.nan), 1.0, "auroc", "same"),
+    ],
+)
+def test_beyond_chance_needs_interval_and_test(differences, p, metric, outcome):
+    assert said(metric=metric, differences=differences, p=p).outcome == outcome
+
+
+def test_no_difference_is_not_called_chance():
+    found = said(differences=(0.0, -0.02, 0.02), p=1.0, only=(4, 4))
+    assert "There is no difference (95% interval \u22122.0 to +2.0 points)" in found.sentence
+
+
+def test_answers_worse_than_not_looking_come_with_a_warning():
+    found = said(differences=(0.06, 0.02, 0.10), p=0.001, plain=0.1, memory=0.16, wrong=True)
+    assert found.sentence.endswith(
+        "Mind that always answering the most frequent class would be right on 75.0%."
+    )
+
+
+def test_without_a_plain_backbone_nothing_is_claimed():
+    one = trial(differences=(0.1, 0.05, 0.15), p=0.001)
+    alone = replace(one, results=one.results[1:], comparisons=())
+    report = RunReport(title="t", kind="table", classes=("a", "b"), metric="accuracy", tests=(one,))
+    assert verdict(report, alone).outcome == "alone"
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (amount("accuracy", 0.12345), "12.3%"),
+        (amount("log loss", 0.12345), "0.123"),
+        (interval("auroc", Interval(0.5, 0.4, 0.6)), "0.400 to 0.600"),
+        (interval("auroc", Interval(0.5, math.nan, math.nan)), "—"),
+        (change("accuracy", -0.00001), "0.0"),
+        (change("accuracy", -0.012), "\u22121.2"),
+        (p_value(0.05), "p = 0.050"),
+        (duration(None), "—"),
+        (duration(59.99), "1 min 0 s"),
+        (duration(3599.7), "1 h 0 min"),
+        (size(2**20), "1 MiB"),
+        (size(None), "—"),
+    ],
+)
+def test_numbers_as_a_person_reads_them(found, text):
+    assert found == text
+
+
+def test_what_would_break_a_page_is_made_visible():
+    assert shown("a\x1b[31m\udc80\u202eb\nc\td") == "a\ufffd[31m\ufffd\ufffdb\nc\td"
+    assert shown("naïve 猫 👩‍🔬 שלום") == "naïve 猫 👩‍🔬 שלום"
+
+
+def test_the_summary_is_a_table_that_no_label_breaks(report):
+    text = markdown_summary(replace(report, title="a | b\n<b>*x*", notes=("mind\nthis",)))
+    assert text.startswith("# a \\| b \\<b\\>\\*x\\*\n\n**")
+    assert "Note: mind this" in text
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(report.tests[0].results)
+    assert len({line.count("|") for line in lines}) == 1
+    score = report.tests[0].results[1].scores["accuracy"]
+    assert f"{100 * score.value:.1f}% ({100 * score.low:.1f} to {100 * score.high:.1f}%)" in text
+
+
+def test_the_summary_names_every_test_set(run):
+    text = markdown_summary(run.report(tests={"near": run.answers, "far": run.answers}))
+    assert "## near" in text
+    assert "## far" in text

@@ -1,0 +1,60 @@
+"""Every script in ``examples/`` runs to its end and learns what it says it learns."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SECONDS = 180  # about ten on an idle core; other tests may share it
+LINES = 80
+
+# packages the script needs, and the accuracy it must reach
+FACTS = {
+    "plain_loop.py": (["sklearn"], 0.8),
+    "lightning_callback.py": (["lightning", "sklearn"], 0.9),
+    "huggingface_trainer.py": (["transformers", "accelerate", "sklearn"], 0.85),
+    "skorch_digits.py": (["skorch", "sklearn"], 0.9),
+    "timm_frozen.py": (["timm", "torchvision", "sklearn"], 0.7),
+    "graph_mutag.py": (["torch_geometric"], 0.7),
+}
+NEEDS_DATA = ["graph_mutag.py"]
+SLOW = ["lightning_callback.py", "huggingface_trainer.py", "skorch_digits.py"]
+
+
+def marked(name):
+    marks = [pytest.mark.data] * (name in NEEDS_DATA) + [pytest.mark.slow] * (name in SLOW)
+    return pytest.param(name, marks=marks)
+
+
+def test_every_example_is_run():
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_an_example_is_short(name):
+    assert len((EXAMPLES / name).read_text().splitlines()) <= LINES
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in FACTS])
+def test_an_example_ends_with_the_accuracy_it_reached(name, request, tmp_path):
+    packages, least = FACTS[name]
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    if name in NEEDS_DATA:
+        request.getfixturevalue("data_root")
+    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, env=os.environ | offline,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    (said,) = re.findall(r"^test accuracy (0\.\d{3}|1\.000)$", run.stdout, re.MULTILINE)
+    assert run.stdout.endswith(f"test accuracy {said}\n")
+    assert float(said) >= least
+    assert not list(tmp_path.iterdir())  # nothing is left behind
