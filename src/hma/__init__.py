@@ -1,5 +1,7 @@
 """hma: memory for any PyTorch classifier."""
 
+from typing import TYPE_CHECKING, Any
+
 from hma.checkpoint import CheckpointError, load, save
 from hma.config import ConfigError, HMAConfig
 from hma.diagnostics import queue_diagnostics, slot_diagnostics
@@ -8,6 +10,9 @@ from hma.memory import MemoryState
 from hma.model import HMA
 from hma.released import load_released
 
+if TYPE_CHECKING:
+    from hma.estimator import HMAClassifier
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -15,6 +20,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "Explanation",
+    "HMAClassifier",
     "HMAConfig",
     "MemoryState",
     "explain",
@@ -24,3 +30,12 @@ __all__ = [
     "save",
     "slot_diagnostics",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimator when it is asked for: scikit-learn is an extra."""
+    if name == "HMAClassifier":
+        from hma.estimator import HMAClassifier
+
+        return HMAClassifier
+    raise AttributeError(f"module 'hma' has no attribute {name!r}")

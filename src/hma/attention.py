@@ -139,6 +139,8 @@ class MemoryRead(nn.Module):
         weights = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
         if memory is None:
             return Weights(weights, None)
+        if torch.compiler.is_compiling():  # inductor of torch 2.13 gets gradients of a split wrong
+            return Weights(weights[..., :seen], weights[..., seen:])
         # not two slices: the backward of each would fill a whole tensor with zeros
         return Weights(*torch.split(weights, [seen, weights.shape[-1] - seen], dim=-1))
 

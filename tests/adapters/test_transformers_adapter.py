@@ -123,6 +123,21 @@ def test_a_batch_that_is_read_twice_in_a_step_is_written_once(tmp_path):
     expect_same(model.model, trained_by_hand([[batch] for batch in training.trained_on]))
 
 
+def test_a_look_at_other_rows_without_gradients_is_not_written(tmp_path):
+    class Looks(Recording):
+        def compute_loss(self, model, inputs, *rest, **options):
+            loss = super().compute_loss(model, dict(inputs), *rest, **options)
+            x, y = rows(5)
+            with torch.no_grad():
+                model(pixel_values=-x, labels=y)
+            return loss
+
+    model = wrapped()
+    training = trainer(model, rows(32), tmp_path, RememberCallback(), kind=Looks)
+    training.train()
+    expect_same(model.model, trained_by_hand([[batch] for batch in training.trained_on]))
+
+
 def test_a_second_training_and_a_later_forward_are_not_listened_to_twice(tmp_path):
     model, callback = wrapped(), RememberCallback()
     training = trainer(model, rows(16), tmp_path, callback)

@@ -197,6 +197,16 @@ def test_a_virtual_node_lets_nodes_without_any_path_between_them_meet(kind):
         assert data.x.grad.abs().sum(dim=1).nonzero().flatten().tolist() == expected
 
 
+@KINDS
+@pytest.mark.parametrize("layers", [1, 3])
+def test_every_parameter_gets_a_gradient(kind, layers):
+    encoder = kind(INPUTS, width=32, num_layers=layers, virtual_node=True, project=True).double()
+    encoder(
+        Batch.from_data_list([graph(5, 9, seed) for seed in range(4)])
+    ).square().sum().backward()
+    assert [name for name, value in encoder.named_parameters() if value.grad is None] == []
+
+
 def test_the_default_gin_has_the_parameters_of_g_mixups_without_its_head():
     count = sum(value.numel() for value in GIN(7, project=True).parameters())
     first, other = (7 * 64 + 64) + (64 * 64 + 64), 2 * (64 * 64 + 64)

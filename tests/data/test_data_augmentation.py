@@ -104,4 +104,4 @@ def test_only_the_training_split_of_a_task_augments(tmp_path, augment):
         seen = training_batch(split, places, seed=0, epoch=0)
         assert torch.equal(seen.x, split.batch(places).x) != changes
         assert torch.equal(seen.y, split.batch(places).y)
-    assert (task.facts["augmentation"] is not None) == augment
+    assert ("augmentation" in task.facts) == augment

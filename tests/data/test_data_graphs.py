@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hma.data import PreparationOptions, builtin, open_source, preparation_from_json, prepare
-from hma.data.extras import needed
 from hma.data.graph_preparation import LARGEST_ONE_HOT_DEGREE, fit_graphs
 from hma.errors import UserError
+from hma.extras import needed
 
 geometric = needed("torch_geometric.data", "graphs")
 loader = needed("torch_geometric.loader", "graphs")

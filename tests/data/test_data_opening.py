@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from hma.data import BUILTINS, builtin, is_builtin, open_source
-from hma.data.extras import needed
 from hma.data.opening import MAY_BE
 from hma.errors import UserError
+from hma.extras import needed
 
 
 def test_an_unknown_name_lists_everything_and_offers_the_nearest():

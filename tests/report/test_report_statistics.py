@@ -160,6 +160,11 @@ def test_being_wholly_sure_and_right_is_wholly_calibrated():
     assert found.count[-1] == 4
 
 
+def test_a_bin_holds_its_upper_end_and_not_its_lower_one():
+    half = calibration(np.array([[0.5, 0.5]]), np.array([0]), bins=10)
+    assert half.count.tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+
+
 def test_calibration_needs_rows():
     with pytest.raises(ValueError, match="labels must hold at least one row"):
         calibration(np.empty((0, 2)), np.empty(0, dtype=np.int64))

@@ -70,17 +70,10 @@ def test_what_is_remembered_in_mixed_precision_is_stored_in_32_bits():
     assert len(learner.model.memory_state().features) == 40
 
 
-def test_16_mixed_resumes_its_scale(tmp_path):
-    from test_resume import interrupting
-
-    from hma.training import Interrupted
-
-    task, recipe = small_task(), replace(RECIPE, precision="16-mixed")
-    expected = quietly(plain_learner(task), task, recipe, folder=tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        quietly(interrupting(plain_learner(task), 8), task, recipe, folder=tmp_path / "part")
-    found = quietly(plain_learner(task), task, recipe, folder=tmp_path / "part")
-    assert found.repeatable() == expected.repeatable()
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU can compute in 16 bits")
+def test_16_mixed_is_refused_where_it_does_not_work():
+    with pytest.raises(UserError, match="precision '16-mixed' does not work on cpu; use 'bf16-mix"):
+        quietly(plain_learner(small_task()), small_task(), replace(RECIPE, precision="16-mixed"))
 
 
 def test_a_fabric_of_another_precision_is_refused():

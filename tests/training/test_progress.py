@@ -2,7 +2,6 @@
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -175,6 +174,14 @@ def test_a_resumed_run_hides_what_was_logged_after_its_checkpoint(tmp_path):
     assert curves(tmp_path)["loss"] == [(1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)]
 
 
-def test_a_log_on_a_full_disk_is_one_clear_error():
-    with pytest.raises(UserError, match=r"cannot write /dev/full/.*: Not a directory"):
-        TensorBoardLog(Path("/dev/full"))
+def test_a_log_on_a_full_disk_is_one_clear_error(tmp_path):
+    log = TensorBoardLog(tmp_path)
+    log.flush()
+    log._file.close()
+    log._file = open("/dev/full", "wb")  # noqa: SIM115
+    log._records._writer = log._file
+    log.add(1, {"loss": 1.0})
+    with pytest.raises(UserError, match=r"cannot write .*: No space left on device; .*free some"):
+        log.flush()
+    with pytest.raises(OSError, match="No space left"):
+        log._file.close()

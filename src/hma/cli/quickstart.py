@@ -24,7 +24,7 @@ def quickstart(
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     folder: Path = Path("runs/quickstart"),
 ) -> None:
-    """Train a plain backbone, PARAM and HMA on few and on shifted data; print the table, write a page.
+    """Train backbone, PARAM and HMA on few and on shifted data; print the table, write a page.
 
     Parameters
     ----------

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hma.data.extras import needed
 from hma.data.images import resized, shape_with
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.tables import Frame, described
 from hma.data.task import Kind
 from hma.errors import UserError
+from hma.extras import needed
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.data.extras import needed
 from hma.data.labels import label_text
 from hma.data.preparation import PreparationOptions
 from hma.errors import UserError
+from hma.extras import needed
 
 Series = Any
 """A ``pandas.Series``; pandas carries no types."""

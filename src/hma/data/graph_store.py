@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hma.data.extras import needed
 from hma.data.task import Batch
+from hma.extras import needed
 
 GraphBatch = Any
 """A ``torch_geometric.data.Batch``; PyG carries no types."""

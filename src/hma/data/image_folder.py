@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.extras import needed
 from hma.data.images import Shape, shape_with
 from hma.data.task import Kind
 from hma.errors import UserError
+from hma.extras import needed
 
 if TYPE_CHECKING:
     from PIL.Image import Image

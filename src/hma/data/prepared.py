@@ -107,7 +107,7 @@ def prepare_splits(
         "skipped files": len(source.skipped),
         "fingerprint": source.fingerprint(),
         "preparation": preparation.facts(),
-        "augmentation": AUGMENTATION if options.augment else None,
+        **({"augmentation": AUGMENTATION} if options.augment else {}),
     }
     task = Task(
         name=source.name,

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from hma.data.extras import needed
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
 from hma.data.task import Kind
 from hma.errors import UserError
+from hma.extras import needed
 
 CHUNK = 16384
 SHOWN_COLUMNS = 3

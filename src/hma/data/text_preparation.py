@@ -13,13 +13,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hma.data.extras import needed
 from hma.data.labels import encode
 from hma.data.preparation import FORMAT, PreparationOptions, label_ids
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch, Kind
 from hma.data.texts import TextFile, present
 from hma.errors import UserError
+from hma.extras import needed
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 CHUNK = 1024

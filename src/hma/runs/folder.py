@@ -25,7 +25,6 @@ from hma.data import (
     preparation_from_json,
     prepare,
 )
-from hma.data.tables import TableFile
 from hma.errors import UserError
 from hma.files import written_whole
 from hma.methods import Learner, erm
@@ -161,20 +160,23 @@ def rows_for(
     target: str | None = None,
     skip_bad_files: bool = False,
 ) -> Source:
-    """Open new rows for a run; a table's column of labels is set aside, wanted or not.
+    """Open new rows for a run; where labels are not needed they are not looked at.
 
     Args:
         run: The run that will answer.
         source: As :func:`hma.data.open_source` takes it.
-        labelled: Whether labels are needed, or only tolerated.
+        labelled: Whether labels are needed.
         target: Column of the labels; the one of training if not given.
         skip_bad_files: Leave out images that cannot be read.
     """
     column = target or run.options.target
-    if column is not None and not labelled and column not in TableFile(Path(source)).columns:
-        column = None
-    root = None if run.options.data_root is None else Path(run.options.data_root)
-    return open_source(source, target=column, data_root=root, skip_bad_files=skip_bad_files)
+    return open_source(
+        source,
+        target=column if labelled else None,
+        data_root=None if run.options.data_root is None else Path(run.options.data_root),
+        skip_bad_files=skip_bad_files,
+        seed=run.options.seed,
+    )
 
 
 def read_json(path: Path) -> Any:

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import Any
 
-from hma.data.extras import needed
+from hma.extras import needed
 from hma.torchvision_ops import ensure_torchvision
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from hma.data.extras import needed
+from hma.extras import needed
 from hma.training.writing import no_lost_writes
 
 

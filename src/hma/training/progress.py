@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from hma.data.extras import needed
+from hma.extras import needed
 
 SHOW_AFTER_SECONDS = 2.0
 """A run shorter than this leaves the terminal alone."""

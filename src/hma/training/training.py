@@ -139,7 +139,8 @@ class Training:
             group["lr"] = rate
         batch = self._batch(places)
         loss = self.learner.loss(batch)
-        self.fabric.backward(self._shared(loss, batch, places))
+        loss = self._shared(loss, batch, places)
+        self.fabric.backward(loss)
         if self.recipe.clip_norm is not None:
             self.fabric.clip_gradients(
                 self.learner.module,
@@ -152,7 +153,7 @@ class Training:
         with self.fabric.autocast():
             self.learner.after_step(batch)
         self.last_loss = loss.detach()
-        self.loss_sum.add_(self.last_loss, alpha=len(batch.y))
+        self.loss_sum.add_(self.last_loss, alpha=len(places) / self.processes)
 
     def _batch(self, places: Tensor) -> Batch:
         if self.processes > 1:

@@ -1,4 +1,4 @@
-"""Packages that only some kinds of data need."""
+"""Packages that only some parts need, imported when first used."""
 
 import warnings
 from importlib import import_module
