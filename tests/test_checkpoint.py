@@ -511,3 +511,14 @@ def test_a_checkpoint_of_safetensors_that_are_none_is_named(checkpoint):
     manifest_with(sha256=digest)(checkpoint)
     with pytest.raises(CheckpointError, match=r"checkpoint cannot be loaded: .*header"):
         load(checkpoint, new_backbone())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_comes_back_in_the_number_format_it_was_saved_in(dtype, tmp_path):
+    config = hma.HMAConfig(queue_size=4, slots_per_class=1, label_dim=4)
+    model = hma.HMA(nn.Linear(3, 8), 3, config, feature_dim=8).to(dtype).eval()
+    model.remember(torch.randn(3, 3, dtype=dtype), torch.tensor([0, 1, 2]))
+    hma.save(model, tmp_path)
+    x = torch.randn(2, 3, dtype=dtype)
+    loaded = hma.load(tmp_path, nn.Linear(3, 8))
+    torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)

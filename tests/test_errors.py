@@ -1,5 +1,7 @@
 """Bad input gets a clear error and changes nothing."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -121,3 +123,18 @@ def test_unfreezing_after_building_warns_that_nothing_follows():
     model.backbone.requires_grad_(True)
     with pytest.warns(UserWarning, match="no momentum encoder follows it"):
         model.remember(torch.randn(2, 3), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queue_size": 9}, "queue_size is 9 in the state, 4 in this model"),
+        ({"slots_per_class": 2}, "slots_per_class is 2 in the state, 1 in this model"),
+        ({"label_dim": 8}, "label_dim is 8 in the state, 4 in this model"),
+    ],
+    ids=str,
+)
+def test_a_state_of_other_sizes_names_the_fields(change, message):
+    other = HMA(nn.Linear(3, 8), 3, dataclasses.replace(SMALL, **change), feature_dim=8)
+    with pytest.raises(RuntimeError, match=message):
+        model_with_rows().load_state_dict(other.state_dict())

@@ -103,6 +103,8 @@ def load(directory: str | Path, backbone: nn.Module) -> HMA:
     if problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
         raise CheckpointError(f"{folder} does not fit this backbone:\n{lines}")
+    for name, own in model.state_dict(keep_vars=True).items():
+        own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
     model.load_state_dict(state)
     model.eval()
     if description["frozen"]:

@@ -1,5 +1,7 @@
 """Argument checks whose messages name the argument, the rule and the value received."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -92,3 +94,29 @@ def expect_sizes(num_classes: int, feature_dim: int, config: HMAConfig) -> None:
             f"{feature_dim} + {config.label_dim} = {token}; "
             f"label_dim={config.label_dim + heads - token % heads} would fit"
         )
+
+
+def other_sizes(
+    own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], num_labels: int
+) -> list[str]:
+    """Say in which fields the model behind the state ``theirs`` was built differently.
+
+    Args:
+        own: State of this model.
+        theirs: State to be loaded.
+        num_labels: Classes that have slots.
+    """
+    problems = []
+    for field, name, axis, unit in [
+        ("queue_size", "real.queue.labels", 0, 1),
+        ("slots_per_class", "synthetic.slots", 0, num_labels),
+        ("label_dim", "tokens.table.weight", 1, 1),
+        ("num_classes", "head.bias", 0, 1),
+        ("feature_dim", "anchors", 1, 1),
+    ]:
+        mine, other = (
+            state[name].shape[axis] // unit if name in state else 0 for state in (own, theirs)
+        )
+        if mine != other:
+            problems.append(f"{field} is {other} in the state, {mine} in this model")
+    return problems

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 
 from hma.attention import MemoryRead, Weights
 from hma.cache import ProjectionCache
-from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, feature_dim_of
+from hma.checks import (
+    expect_finite,
+    expect_shape,
+    expect_sizes,
+    expect_tensor,
+    feature_dim_of,
+    other_sizes,
+)
 from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
 from hma.hub import HubMixin
 from hma.memory import Memories, MemoryState, RealMemory, SyntheticMemory
@@ -224,6 +231,8 @@ class HMA(HubMixin, nn.Module):
         stored = state_dict.get(prefix + "anchors")
         if isinstance(stored, Tensor) and stored.shape[1:] == self.anchors.shape[1:]:
             self.anchors = self.anchors.new_empty(stored.shape)  # any number of anchors fits
+        theirs = {n.removeprefix(prefix): v for n, v in state_dict.items() if n.startswith(prefix)}
+        args[-1].extend(other_sizes(self.state_dict(), theirs, self.num_labels))  # error messages
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     # ------------------------------------------------------------------ writing

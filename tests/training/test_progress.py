@@ -79,6 +79,7 @@ def test_progress_ends_after_an_error_and_goes_on_where_the_run_does(tmp_path):
     assert told.events[-1] == ("end",)
     quietly(plain_learner(small_task()), small_task(), RECIPE, progress=again, folder=tmp_path)
     assert again.events[0] == ("begin", "clouds", 24, 10)
+    assert again.events[1] == ("say", "going on from step 10 of 24")
 
 
 def test_progress_log_and_checkpoints_are_told_by_the_clock_not_by_the_step():
@@ -91,6 +92,7 @@ def test_progress_log_and_checkpoints_are_told_by_the_clock_not_by_the_step():
         stop=StopRequests(), clock=clock,
     )  # fmt: skip
     for _ in range(10_000):  # ten seconds of steps of a millisecond
+        training.standing.step += 1
         pulse.beat()
         clock.now += 0.001
     assert len(of_kind(told, "update")) == pytest.approx(

@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 from training_cases import (
     EVERYTHING,
-    MEMORY,
     Noisy,
     memory_learner,
     plain_learner,
@@ -119,55 +118,57 @@ def interrupting(learner, at_call, numbers=(signal.SIGINT,), verb="loss"):
     return learner
 
 
+SHORT = replace(EVERYTHING, epochs=4, patience=None)
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """What a run of four epochs comes to, undisturbed."""
+    task, folder = small_task(), tmp_path_factory.mktemp("short")
+    return quietly(memory_learner(task), task, SHORT, folder=folder).repeatable()
+
+
 @pytest.mark.parametrize("step", [0, 5, 6, 17])
-def test_the_step_under_way_is_finished_and_saved(tmp_path, step):
-    task, recipe = small_task(), replace(EVERYTHING, epochs=6, patience=None)
-    expected = quietly(memory_learner(task), task, recipe, folder=tmp_path / "whole")
+def test_the_step_under_way_is_finished_and_saved(tmp_path, short, step):
+    task = small_task()
     learner = interrupting(memory_learner(task), step)
-    with pytest.raises(Interrupted, match=rf"after step {step + 1} of 36; start the same"):
-        quietly(learner, task, recipe, folder=tmp_path / "parts")
+    with pytest.raises(Interrupted, match=rf"after step {step + 1} of 24; start the same"):
+        quietly(learner, task, SHORT, folder=tmp_path)
     assert learner.module is learner.model, "the learner gets its own module back"
     learner = memory_learner(task, seed=5)  # other first weights: all come from the checkpoint
-    found = quietly(learner, task, recipe, folder=tmp_path / "parts")
-    assert found.repeatable() == expected.repeatable()
+    assert quietly(learner, task, SHORT, folder=tmp_path).repeatable() == short
 
 
 @pytest.mark.parametrize("call", [0, 3, 9])
-def test_validation_can_be_interrupted_between_two_batches(tmp_path, call):
-    task, recipe = small_task(), replace(EVERYTHING, epochs=4, patience=None)
-    expected = quietly(memory_learner(task), task, recipe, folder=tmp_path / "whole")
+def test_validation_can_be_interrupted_between_two_batches(tmp_path, short, call):
+    task = small_task()
     learner = interrupting(memory_learner(task), call, verb="predict")
     with pytest.raises(Interrupted):
-        quietly(learner, task, recipe, folder=tmp_path / "parts")
-    found = quietly(memory_learner(task), task, recipe, folder=tmp_path / "parts")
-    assert found.repeatable() == expected.repeatable()
+        quietly(learner, task, SHORT, folder=tmp_path)
+    assert quietly(memory_learner(task), task, SHORT, folder=tmp_path).repeatable() == short
 
 
-def test_a_prediction_that_draws_random_numbers_does_not_disturb_training(tmp_path):
-    task, recipe = small_task(), replace(EVERYTHING, epochs=4, patience=None)
+def test_a_prediction_that_draws_random_numbers_does_not_disturb_training(tmp_path, short):
+    task, recipe = small_task(), SHORT
 
     def drawing(learner):
         inner = learner.predict
         learner.predict = lambda batch: inner(batch) + 0 * torch.rand(1)
         return learner
 
-    plain = quietly(memory_learner(task), task, recipe)
-    assert quietly(drawing(memory_learner(task)), task, recipe).epochs == plain.epochs
     learner = interrupting(drawing(memory_learner(task)), 5, verb="predict")
     with pytest.raises(Interrupted):
         quietly(learner, task, recipe, folder=tmp_path)
     found = quietly(drawing(memory_learner(task)), task, recipe, folder=tmp_path)
-    assert found.epochs == plain.epochs
+    assert found.repeatable() == short
 
 
-def test_tests_can_be_interrupted_after_the_last_step(tmp_path):
-    task, recipe = small_task(), replace(EVERYTHING, epochs=3, patience=None)
-    expected = quietly(memory_learner(task), task, recipe, folder=tmp_path / "whole")
-    learner = interrupting(memory_learner(task), 3 * 4 + 1, verb="predict")
-    with pytest.raises(Interrupted, match="after step 18 of 18"):
-        quietly(learner, task, recipe, folder=tmp_path / "parts")
-    found = quietly(memory_learner(task), task, recipe, folder=tmp_path / "parts")
-    assert found.repeatable() == expected.repeatable()
+def test_tests_can_be_interrupted_after_the_last_step(tmp_path, short):
+    task = small_task()
+    learner = interrupting(memory_learner(task), 4 * 4 + 1, verb="predict")
+    with pytest.raises(Interrupted, match="after step 24 of 24"):
+        quietly(learner, task, SHORT, folder=tmp_path)
+    assert quietly(memory_learner(task), task, SHORT, folder=tmp_path).repeatable() == short
 
 
 def test_a_second_signal_does_not_wait_for_the_step():
@@ -259,7 +260,7 @@ def test_the_callers_random_numbers_are_not_disturbed():
 
 
 def test_the_same_call_again_returns_the_finished_record_and_its_weights(tmp_path):
-    task, recipe = small_task(), replace(EVERYTHING, epochs=3, patience=None)
+    task, recipe = small_task(), replace(EVERYTHING, epochs=2, patience=None)
     first = memory_learner(task)
     record = quietly(first, task, recipe, folder=tmp_path)
     second = memory_learner(task, seed=9)
@@ -269,12 +270,7 @@ def test_the_same_call_again_returns_the_finished_record_and_its_weights(tmp_pat
     assert all(name == other and torch.equal(a, b) for (name, a), (other, b) in pairs)
 
 
-def test_a_run_in_memory_comes_to_the_same_as_one_in_a_folder(tmp_path):
-    task, recipe = small_task(), replace(EVERYTHING, epochs=3, patience=None)
-    inside = quietly(memory_learner(task, config=MEMORY), task, recipe).repeatable()
-    written = quietly(
-        memory_learner(task, config=MEMORY), task, recipe, folder=tmp_path
-    ).repeatable()
-    assert inside.pop("weights_sha256") is None
-    assert written.pop("weights_sha256") is not None
-    assert inside == written
+def test_a_run_in_memory_comes_to_the_same_as_one_in_a_folder(short):
+    inside = quietly(memory_learner(small_task()), small_task(), SHORT).repeatable()
+    assert inside["weights_sha256"] is None
+    assert inside | {"weights_sha256": short["weights_sha256"]} == short

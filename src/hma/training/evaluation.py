@@ -1,6 +1,7 @@
 """Predictions of a learner, batch by batch, and their scores in every inference context."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import torch
 import torch.distributed as dist
@@ -91,9 +92,9 @@ def _all_logits(
 @torch.no_grad()
 def _predicted(learner: Learner, split: Split, places: Tensor) -> tuple[Tensor, Tensor]:
     batch = split.batch(places)
-    device = next(learner.module.parameters()).device
-    if device.type != "cpu":
-        batch = batch.to(device)
+    held = next(chain(learner.module.parameters(), learner.module.buffers()), None)
+    if held is not None and held.device.type != "cpu":
+        batch = batch.to(held.device)
     return batch.ids, learner.predict(batch).float()
 
 

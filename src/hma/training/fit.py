@@ -45,9 +45,9 @@ def fit(
     """Train ``learner`` on ``task``, keep the selected epoch, and score every test split.
 
     The same call again, after an interruption of any kind, goes on from the last checkpoint and
-    ends with the same weights and the same record, bit for bit on one device; after the end it
-    returns the finished record. Ctrl-C and SIGTERM finish the step, write a checkpoint and raise
-    :class:`Interrupted`.
+    ends with the same weights and the same record, bit for bit on one device (a GPU needs
+    ``torch.use_deterministic_algorithms``); after the end it returns the finished record. Ctrl-C
+    and SIGTERM finish the step, write a checkpoint and raise :class:`Interrupted`.
 
     Args:
         learner: What to train; afterwards its module holds the selected epoch's weights.
@@ -75,45 +75,44 @@ def fit(
         if home is not None and finished:
             return _finished_before(learner, home, run, fabric)
         stack.enter_context(kept(fabric.device))
-        quiet: Progress = progress if fabric.is_global_zero else SilentProgress()
-        return _Run(learner, task, recipe, seed, fabric, home, run, quiet).complete()
+        stack.callback(setattr, learner, "module", learner.module)  # Fabric wraps it for a while
+        seed_everything(seed, fabric.global_rank)
+        training = Training(learner, task, recipe, seed, fabric)
+        shown: Progress = progress if fabric.is_global_zero else SilentProgress()
+        return _Run(training, home, run, shown).complete()
 
 
 class _Run:
     """A run from its first or its latest step to its record."""
 
     def __init__(
-        self,
-        learner: Learner,
-        task: Task,
-        recipe: Recipe,
-        seed: int,
-        fabric: "Fabric",
-        home: RunFolder | None,
-        run: Identity,
-        progress: Progress,
+        self, training: Training, home: RunFolder | None, run: Identity, progress: Progress
     ) -> None:
-        self.home, self.run, self.progress, self.fabric = home, run, progress, fabric
-        self.watch = Stopwatch(fabric.device)
-        with fabric.rank_zero_first():
-            checkpoint = None if home is None else home.checkpoints.latest()
-        if checkpoint is not None and home is not None:
-            where = f"the checkpoint in {home.checkpoints.folder}"
-            refuse_another_run(where, checkpoint.values["run"], run)
-            _warn_of_other_versions(checkpoint.values["versions"])
-        seed_everything(seed, fabric.global_rank)
-        self.training = Training(learner, task, recipe, seed, fabric)
-        if checkpoint is not None:
-            restore(self.training, checkpoint, self.watch)
+        self.training, self.home, self.run, self.progress = training, home, run, progress
+        self.fabric = training.fabric
+        self.watch = Stopwatch(training.device)
         self.log: ScalarLog = NoLog()
+        if home is not None:
+            self._continue(home)
+
+    def _continue(self, home: RunFolder) -> None:
+        """Go to the latest checkpoint, if there is one."""
+        with self.fabric.rank_zero_first():
+            checkpoint = home.checkpoints.latest()
+        if checkpoint is not None:
+            where = f"the checkpoint in {home.checkpoints.folder}"
+            refuse_another_run(where, checkpoint.values["run"], self.run)
+            _warn_of_other_versions(checkpoint.values["versions"])
+            restore(self.training, checkpoint, self.watch)
 
     def complete(self) -> Record:
         """Train to the end."""
         training, progress = self.training, self.progress
-        writes = self.home is not None and self.fabric.is_global_zero
-        if self.home is not None and writes:
+        if self.home is not None and self.fabric.is_global_zero:
             self.log = TensorBoardLog(self.home.tensorboard, training.step)
         progress.begin(training.task.name, training.steps, training.step)
+        if training.step:
+            progress.say(f"going on from step {training.step} of {training.steps}")
         try:
             with StopRequests() as stop:
                 save = None if self.home is None else self._save
@@ -129,7 +128,6 @@ class _Run:
                     raise Interrupted("stopped after the last step; the run is done", stop.received)
                 return record
         finally:
-            training.release()
             progress.end()
             self.log.close()
 
@@ -153,8 +151,9 @@ class _Run:
 
     def _conclude(self, tests: dict[str, Scores]) -> Record:
         training, standing = self.training, self.training.standing
-        best = training.recipe.selection == "best" and standing.best_epoch is not None
-        sha256 = None
+        selected, sha256 = len(standing.epochs) - 1, None
+        if training.recipe.selection == "best" and standing.best_epoch is not None:
+            selected = standing.best_epoch
         if self.home is not None and self.fabric.is_global_zero:
             with no_lost_writes(self.home.weights):
                 sha256 = write_tensors(training.module.state_dict(), self.home.weights)
@@ -167,7 +166,7 @@ class _Run:
             versions=dict(versions()),
             data_fingerprint=self.run["task"]["data_fingerprint"],
             epochs=standing.epochs,
-            selected_epoch=standing.best_epoch if best else len(standing.epochs) - 1,  # type: ignore[arg-type]
+            selected_epoch=selected,
             selection_rule=_selection_rule(training),
             tests=tests,
             weights_sha256=self.fabric.broadcast(sha256),
@@ -235,7 +234,7 @@ def _warn_of_other_versions(before: Mapping[str, str]) -> None:
         warnings.warn(
             f"the run began with other versions ({'; '.join(changed)}), so its result may differ "
             "from that of an uninterrupted one",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -1,6 +1,7 @@
 """Where a run keeps its files, and that only one process writes there at a time."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,11 +40,19 @@ class RunFolder:
             return
         handle = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(
+                    f"another process is training in {self.path}; wait for it, or choose another "
+                    "folder"
+                ) from error
+            except OSError as error:
+                warnings.warn(
+                    f"{self.path} cannot be locked ({error.strerror}): see to it that no other "
+                    "process trains there",
+                    stacklevel=4,
+                )
             yield
-        except BlockingIOError as error:
-            raise UserError(
-                f"another process is training in {self.path}; wait for it, or choose another folder"
-            ) from error
         finally:
             os.close(handle)

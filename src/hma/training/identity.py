@@ -14,6 +14,7 @@ from hma.errors import UserError
 from hma.methods import Learner
 from hma.training.provenance import data_fingerprint
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
+from hma.training.record import finite_or_none
 
 Identity = dict[str, Any]
 
@@ -100,7 +101,7 @@ def _architecture(module: nn.Module) -> str:
 
 def _json(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(dict(values)))
+        plain: dict[str, Any] = finite_or_none(json.loads(json.dumps(dict(values))))
     except TypeError as error:
         raise TypeError(f"{name} must hold JSON values only: {error}") from error
     return plain

@@ -45,7 +45,7 @@ class Pulse:
         self._clock = clock
         self._together = training.fabric.world_size > 1
         self._beats = 0
-        self._saved_step = training.step
+        self._saved_step = self._logged_step = training.step
         self._every_steps = training.recipe.checkpoint_every_steps if save is not None else None
         seconds = training.recipe.checkpoint_every_seconds
         self._every_seconds = seconds if save is not None else math.inf
@@ -107,8 +107,9 @@ class Pulse:
             self.progress.update(step, self._note(loss))
             self._show_at = now + SHOW_EVERY_SECONDS
         if now >= self._log_at:
-            self.log.add(step, {"train/loss": loss})
-            self._log_at = now + LOG_EVERY_SECONDS
+            if step != self._logged_step:
+                self.log.add(step, {"train/loss": loss})
+            self._log_at, self._logged_step = now + LOG_EVERY_SECONDS, step
         self._next = min(self._show_at, self._log_at)
 
     def _note(self, loss: float) -> str:

@@ -44,7 +44,7 @@ class Training:
     """Train a learner step by step; what it does besides is up to ``beat``.
 
     Args:
-        learner: What to train; until :meth:`release` its module is the one Fabric wrapped.
+        learner: What to train; its module becomes the one that Fabric wrapped.
         task: What from.
         recipe: How.
         seed: Decides the order of rows.
@@ -82,7 +82,8 @@ class Training:
     @property
     def step(self) -> int:
         """Steps done since the start of the run."""
-        return self.standing.epoch * self.order.steps_per_epoch + self.standing.step
+        done = self.standing.epoch * self.order.steps_per_epoch + self.standing.step
+        return min(done, self.steps)  # the last epoch may be cut short
 
     @property
     def finished(self) -> bool:
@@ -95,18 +96,14 @@ class Training:
         since = max(standing.best_epoch, self.recipe.patience_from - 1)
         return standing.epoch - 1 - since >= patience
 
-    def release(self) -> None:
-        """Give the learner its own module back."""
-        self.learner.module = self.module
-
     def _placed(self) -> tuple[nn.Module, Any]:
         """Return module and optimizer as Fabric wraps them for its devices and number format."""
         if self.processes == 1 and self.recipe.precision == "32-true":
             # its wrapper of the module would have nothing to do, and cost a percent of a small step
             self.fabric.to_device(self.module)
             return self.module, self.fabric.setup_optimizers(self.optimizer)
-        wrapped: tuple[nn.Module, Any] = self.fabric.setup(self.module, self.optimizer)  # type: ignore[assignment]
-        return wrapped
+        module, optimizer = self.fabric.setup(self.module, self.optimizer)
+        return module, optimizer
 
     # --------------------------------------------------------------------- an epoch
 
