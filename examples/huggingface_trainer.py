@@ -55,7 +55,7 @@ model = hma.HMA(TransformerFeatures(encoder), num_classes=10, config=config)
 with TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         output_dir=folder,
-        num_train_epochs=10,
+        num_train_epochs=7,
         per_device_train_batch_size=32,
         per_device_eval_batch_size=360,
         learning_rate=2e-3,

@@ -17,7 +17,7 @@ LINES = 80
 FACTS = {
     "plain_loop.py": (["sklearn"], 0.8),
     "lightning_callback.py": (["lightning", "sklearn"], 0.9),
-    "huggingface_trainer.py": (["transformers", "accelerate", "sklearn"], 0.85),
+    "huggingface_trainer.py": (["transformers", "accelerate", "sklearn"], 0.8),
     "skorch_digits.py": (["skorch", "sklearn"], 0.9),
     "timm_frozen.py": (["timm", "torchvision", "sklearn"], 0.7),
     "graph_mutag.py": (["torch_geometric"], 0.7),

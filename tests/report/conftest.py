@@ -79,7 +79,7 @@ def made_up(
     count = len(classes)
     config = config or HMAConfig(queue_size=12, slots_per_class=3, label_dim=4, num_heads=2)
     model = HMA(nn.Linear(5, 8), 1 if one_logit else count, config, feature_dim=8).eval()
-    train_x, train_y = torch.randn(20, 5), torch.arange(20) % count
+    train_x, train_y = torch.randn(20, 5), (torch.arange(20) % 4).clamp(max=count - 1)
     test_x, test_y = torch.randn(40, 5), torch.arange(40) % count
     model.remember(train_x, train_y, ids=torch.arange(20))
     contexts = ("batch", "alone") if config.batch_attention else ("alone",)

@@ -113,11 +113,12 @@ def test_use_of_slots_is_that_by_all_test_rows(run, report):
     np.testing.assert_allclose(report.slots.usage, drawn / drawn.sum(), rtol=1e-5)
 
 
-def test_collecting_leaves_the_model_as_it_was(run):
-    run.model.context = "alone"
+@pytest.mark.parametrize("context", ["batch", "alone"])
+def test_collecting_leaves_the_model_as_it_was(run, context):
+    run.model.context = context
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
     run.report()
-    assert run.model.context == "alone"
+    assert run.model.context == context
     run.model.context = "batch"
     assert not run.model.training
     for name, value in run.model.state_dict().items():

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.metrics import precision_score, recall_score
 
 from hma import HMAConfig
 from hma.errors import UserError
 from hma.report import TrainingRows, render, write_page
 from hma.report.extras import needed
+from hma.report.results_view import matrices
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
 EMPTY = {"meta", "link", "img", "input", "br"}
@@ -163,6 +165,33 @@ def test_confusion_cells_are_the_counts(report):
     for table, result in zip(tables, report.tests[0].results, strict=True):
         cells = [int(cell) for cell in re.findall(r"<td[^>]*>(\d+)</td>", table)]
         assert cells == result.confusion.flatten().tolist()
+
+
+def test_precision_and_recall_are_scikit_learns(run, report):
+    labels = run.answers.labels.numpy()
+    answers = (run.answers.plain["alone"], run.answers.memory["batch"])
+    said = [logits.argmax(1).numpy() for logits in answers]
+    page = render(report)
+    table = page[page.index("Precision and recall of each class") :]
+    rows = re.findall(r"<tr>.*?</tr>", table[: table.index("</table>")], re.DOTALL)[1:]
+    for c, row in enumerate(rows):
+        cells = re.findall(r"<td title=[^>]*>([^<]*)<", row)
+        want = []
+        for score in (precision_score, recall_score):
+            for predicted in said:
+                value = score(labels == c, predicted == c, zero_division=np.nan)
+                want.append("—" if np.isnan(value) else f"{100 * value:.1f}%")
+        assert cells == want
+    assert len(rows) == 3
+
+
+def test_the_most_frequent_mistakes_are_listed_first(report):
+    found = matrices(report, report.tests[0])
+    for one, result in zip(found, report.tests[0].results, strict=True):
+        counts = [count for _, _, count, _ in one["mistakes"]]
+        assert sum(counts) == one["wrong"] == result.confusion.sum() - np.trace(result.confusion)
+        assert counts == sorted(counts, reverse=True)
+        assert all(truly != answered for truly, answered, _, _ in one["mistakes"])
 
 
 def test_pictures_are_inline_and_whole(report):

@@ -129,7 +129,7 @@ def test_replicates_without_a_value_are_left_out():
 @given(st.integers(1, 60), st.integers(2, 5), st.integers(0, 10**6))
 def test_calibration_error_is_that_of_torchmetrics(rows, classes, seed):
     generator = np.random.default_rng(seed)
-    probabilities = generator.dirichlet(np.full(classes, 0.3), rows)
+    probabilities = generator.dirichlet(np.ones(classes), rows)
     labels = generator.integers(classes, size=rows)
     oracle = torchmetrics_classification().multiclass_calibration_error(
         torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=15, norm="l1"

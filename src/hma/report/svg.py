@@ -19,8 +19,8 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
             attribute out.
 
     Example:
-        >>> print(tag("text", "<b>", x=1.50, class_="axis", stroke_width=2))
-        <text x="1.5" class="axis" stroke-width="2">&lt;b&gt;</text>
+        >>> print(tag("text", "<b>", x=1.50, class_="axis", aria_label='a"b'))
+        <text x="1.5" class="axis" aria-label="a&#34;b">&lt;b&gt;</text>
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
