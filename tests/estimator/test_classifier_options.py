@@ -15,6 +15,10 @@ from hma.estimator.options import config_of
 IRIS, SPECIES = load_iris(return_X_y=True)
 
 
+def seven(inputs):
+    return 7
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -32,14 +36,14 @@ IRIS, SPECIES = load_iris(return_X_y=True)
         ({"context": "anchors"}, "context must be one of 'alone', 'batch', got 'anchors'"),
         ({"device": "abacus"}, "device must be one that torch can use, got 'abacus'"),
         ({"backbone": 7}, "backbone must be a torch module, or a function .* it is a int"),
-        ({"backbone": lambda inputs: 7}, "its return value is a int"),
+        ({"backbone": seven}, "its return value is a int"),
         ({"backbone": nn.Flatten(0)}, r"backbone must map \(B, 4\) to features \(B, F\), got \(8"),
         (
             {"ablation": "param", "hidden": (8, 10)},
             "num_heads must divide the width of the features in the ablation 'param'.* 4 and 10",
         ),
     ],
-    ids=str,
+    ids=lambda value: str(value).split(" at 0x")[0],
 )
 def test_an_option_that_cannot_work_is_refused_by_name(options, message):
     with pytest.raises(UserError, match=message):
