@@ -2,19 +2,22 @@
 
 import warnings
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from hma.errors import UserError
+from hma.torchvision_ops import ensure_torchvision
 
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn"}
 
 
-def needed(module: str, purpose: str) -> Any:
+def needed(module: str, purpose: str, *, extra: str | None = None) -> Any:
     """Import ``module``, or say what needs it and how to install it.
 
     Args:
         module: Dotted name.
         purpose: What cannot be done without it, as the start of a sentence.
+        extra: The extra of hma that brings the package; None names the package.
 
     Example:
         >>> needed("no_such_package.io", "reading tea leaves")
@@ -31,4 +34,12 @@ def needed(module: str, purpose: str) -> Any:
         if error.name != top:
             raise
         package = PACKAGES.get(top, top)
-        raise UserError(f"{purpose} needs {package}: pip install {package}") from error
+        remedy = package if extra is None else f"'hma-torch[{extra}]'"
+        raise UserError(f"{purpose} needs {package}: pip install {remedy}") from error
+
+
+def needed_beside_torchvision(module: str, purpose: str, *, extra: str | None = None) -> Any:
+    """Import a package that imports torchvision, which beside a CPU torch needs a repair."""
+    if find_spec("torchvision") is not None:
+        ensure_torchvision()
+    return needed(module, purpose, extra=extra)

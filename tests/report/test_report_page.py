@@ -18,8 +18,8 @@ from sklearn.metrics import precision_score, recall_score
 
 from hma import HMAConfig
 from hma.errors import UserError
+from hma.extras import needed
 from hma.report import TrainingRows, render, write_page
-from hma.report.extras import needed
 from hma.report.results_view import matrices
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
@@ -296,4 +296,4 @@ def test_an_error_inside_a_package_is_not_taken_for_its_absence(tmp_path, monkey
     (tmp_path / "broken_inside.py").write_text("import no_such_thing_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
-        needed("broken_inside")
+        needed("broken_inside", "the report")

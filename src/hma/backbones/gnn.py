@@ -6,9 +6,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.extras import needed
 from hma.checks import expect_shape
 from hma.config import wrong_choice
+from hma.extras import needed
 
 Pool = Literal["mean", "max", "sum"]
 Order = Literal["relu-norm", "norm-relu"]
@@ -171,7 +171,7 @@ def _expect_choices(dropout: float, pool: str, order: str) -> None:
 
 
 def _pool_function(pool: Pool) -> Callable[[Tensor, Tensor, int], Tensor]:
-    pyg = needed("torch_geometric.nn", extra="graph")
+    pyg = needed("torch_geometric.nn", "a graph network", extra="graph")
     pools: dict[Pool, Callable[[Tensor, Tensor, int], Tensor]] = {
         "mean": pyg.global_mean_pool,
         "max": pyg.global_max_pool,
@@ -186,7 +186,7 @@ class GIN(GraphEncoder):
     The MLP has two linear layers with a ReLU between. Arguments as :class:`GraphEncoder`.
 
     Example:
-        >>> from hma.backbones.extras import needed
+        >>> from hma.extras import needed
         >>> Data = needed("torch_geometric.data", extra="graph").Data
         >>> ring = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> GIN(in_features=4, width=16, num_layers=2)(ring).shape
@@ -198,7 +198,9 @@ class GIN(GraphEncoder):
         inner = nn.Sequential(
             nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
         )
-        layer: nn.Module = needed("torch_geometric.nn", extra="graph").GINConv(inner)
+        layer: nn.Module = needed("torch_geometric.nn", "a graph network", extra="graph").GINConv(
+            inner
+        )
         return layer
 
 
@@ -214,5 +216,7 @@ class GCN(GraphEncoder):
 
     def convolution(self, width_in: int, width_out: int) -> nn.Module:
         """Return PyG's ``GCNConv``."""
-        layer: nn.Module = needed("torch_geometric.nn", extra="graph").GCNConv(width_in, width_out)
+        layer: nn.Module = needed("torch_geometric.nn", "a graph network", extra="graph").GCNConv(
+            width_in, width_out
+        )
         return layer

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.extras import needed, needed_beside_torchvision
 from hma.backbones.text import TransformerFeatures
 from hma.backbones.weights import (
     State,
@@ -20,6 +19,7 @@ from hma.backbones.weights import (
     without_classifier,
 )
 from hma.errors import UserError
+from hma.extras import needed, needed_beside_torchvision
 from hma.torchvision_ops import ensure_torchvision
 
 UNFIT = (RuntimeError, ValueError, TypeError, AssertionError, KeyError, IndexError)
@@ -94,7 +94,7 @@ def _timm() -> Any:
         ensure_torchvision()
     except ImportError as error:
         raise UserError(f"timm needs torchvision: {error}") from error
-    return needed("timm", extra="vision")
+    return needed("timm", "this backbone", extra="vision")
 
 
 def _with_weights(
@@ -144,7 +144,7 @@ def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> Transfor
         tokens: Largest number of tokens in a row.
         weights: A local file to take the weights from instead.
     """
-    transformers = needed_beside_torchvision("transformers", extra="text")
+    transformers = needed_beside_torchvision("transformers", "this backbone", extra="text")
     folder = Path(name).expanduser()
     source = str(folder) if folder.is_dir() else name
     try:

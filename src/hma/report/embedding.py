@@ -3,9 +3,9 @@
 import numpy as np
 from torch import Tensor
 
+from hma.extras import needed
 from hma.memory import MemoryState
 from hma.report.content import POINT_KINDS, Map
-from hma.report.extras import needed
 from hma.report.statistics import Floats, Integers
 
 MOST = {"test": 300, "queue": 150, "slot": 200}
@@ -63,13 +63,13 @@ def _thinned(rows: Tensor, labels: Tensor, most: int) -> tuple[Floats, Integers]
 
 
 def _layout(points: Floats, seed: int) -> Floats:
-    layout = needed("sklearn.manifold").TSNE(
+    layout = needed("sklearn.manifold", "the report").TSNE(
         perplexity=min(30.0, (len(points) - 1) / 3),
         init="pca" if points.shape[1] > 1 else "random",
         max_iter=STEPS,
         random_state=seed,
     )
-    with needed("threadpoolctl").threadpool_limits(
+    with needed("threadpoolctl", "the report").threadpool_limits(
         1
     ):  # so few points only wait for each other on more
         return np.asarray(layout.fit_transform(points), dtype=np.float64)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.report.extras import needed
+from hma.extras import needed
 from hma.report.statistics import Floats, Integers, Metric
 
 LARGER_IS_BETTER = {
@@ -84,7 +84,7 @@ def _sums(weights: Floats, groups: Integers, count: int) -> Floats:
     """Return the weight of each group, ``(N, R) -> (count, R)``."""
     rows = np.arange(len(groups))
     cells = (np.ones(len(groups)), (groups, rows))
-    members = needed("scipy.sparse").csr_array(cells, shape=(count, len(groups)))
+    members = needed("scipy.sparse", "the report").csr_array(cells, shape=(count, len(groups)))
     return np.asarray(members @ weights)
 
 

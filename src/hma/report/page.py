@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from hma.extras import needed
 from hma.files import written_whole
 from hma.report import words
 from hma.report.content import MEMORY, RunReport
-from hma.report.extras import needed
 
 
 def render(report: RunReport) -> str:
@@ -15,7 +15,7 @@ def render(report: RunReport) -> str:
     It makes no request, runs no script and forbids both by its own policy. Every text of the
     report is escaped.
     """
-    jinja = needed("jinja2")
+    jinja = needed("jinja2", "the report")
     from hma.report import memory_view, results_view  # they draw with markupsafe, of jinja2
 
     environment = jinja.Environment(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.report.extras import needed
+from hma.extras import needed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -56,7 +56,11 @@ def wilson(right: int, total: int, level: float = LEVEL) -> Interval:
         raise ValueError(f"right must lie between 0 and total={total}, got {right}")
     if total == 0:
         return Interval(np.nan, np.nan, np.nan)
-    ends = needed("scipy.stats").binomtest(right, total).proportion_ci(level, method="wilson")
+    ends = (
+        needed("scipy.stats", "the report")
+        .binomtest(right, total)
+        .proportion_ci(level, method="wilson")
+    )
     return Interval(right / total, float(ends.low), float(ends.high))
 
 
@@ -78,7 +82,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
     """
     if only_first + only_second == 0:
         return 1.0
-    test = needed("scipy.stats").binomtest(only_first, only_first + only_second, 0.5)
+    test = needed("scipy.stats", "the report").binomtest(only_first, only_first + only_second, 0.5)
     return float(test.pvalue)
 
 
