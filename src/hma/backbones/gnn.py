@@ -187,7 +187,7 @@ class GIN(GraphEncoder):
 
     Example:
         >>> from hma.extras import needed
-        >>> Data = needed("torch_geometric.data", extra="graph").Data
+        >>> Data = needed("torch_geometric.data", "the example", extra="graph").Data
         >>> ring = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
         >>> GIN(in_features=4, width=16, num_layers=2)(ring).shape
         torch.Size([1, 16])
