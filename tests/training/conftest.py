@@ -1,5 +1,6 @@
 """Processes of their own for runs that get killed."""
 
+import contextlib
 import json
 import os
 import select
@@ -28,7 +29,7 @@ class ForkServer:
             stdout=subprocess.PIPE,
             env=os.environ | network | {"PYTHONPATH": os.pathsep.join(paths)},
         )
-        self._pid = 0
+        self._pid = 2**30  # of no process
 
     def start(self, name: str, **options) -> None:
         """Start a job and return once its process exists."""
@@ -56,9 +57,19 @@ class ForkServer:
         return json.loads(self._server.stdout.readline()) if ready else None
 
     def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)  # a job that hangs, and what it started
         self._server.stdin.close()
         self._server.stdout.close()
         self._server.wait(PATIENCE_SECONDS)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible():
+    """Receive Ctrl-C even if the tests run in the background, where shells ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

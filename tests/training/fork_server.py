@@ -7,6 +7,7 @@ with the exit code when it ends.
 import json
 import os
 import resource
+import signal
 import sys
 import traceback
 import warnings
@@ -67,6 +68,8 @@ def run(job: dict) -> None:
         output = os.open(job["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        os.setsid()  # a group of its own, for the test to end with all its members
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         code = JOBS[job["name"]](**job["options"])
     except BaseException:
         traceback.print_exc()

@@ -116,6 +116,12 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
+def change_a_number(path):
+    text = path.read_text()
+    assert '"at": 10' in text
+    path.write_text(text.replace('"at": 10', '"at": 11'))
+
+
 def empty(path):
     path.write_bytes(b"")
 
@@ -124,8 +130,10 @@ def remove(path):
     path.unlink()
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, empty, remove])
-@pytest.mark.parametrize("part", ["json", "safetensors"])
+DAMAGES = [(d, p) for d in (truncate, flip_a_bit, empty, remove) for p in ("json", "safetensors")]
+
+
+@pytest.mark.parametrize(("damage", "part"), [*DAMAGES, (change_a_number, "json")])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, damage, part):
     store = Checkpoints(tmp_path)
     for step in (5, 10):

@@ -84,7 +84,7 @@ def test_progress_ends_after_an_error_and_goes_on_where_the_run_does(tmp_path):
 
 def test_progress_log_and_checkpoints_are_told_by_the_clock_not_by_the_step():
     learner, task, clock, told = plain_learner(small_task()), small_task(), Clock(), Told()
-    recipe = replace(RECIPE, checkpoint_every_seconds=4)
+    recipe = replace(RECIPE, checkpoint_every_seconds=4, steps=20_000)
     training = Training(learner, task, recipe, 0, fabric_for(recipe))
     saved = []
     pulse = Pulse(

@@ -20,7 +20,12 @@ from hma.training import Interrupted
 MISTAKES = (UserError, ConfigError, CheckpointError, FileExistsError, FileNotFoundError)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
-app = App(name="hma", help="Memory for any PyTorch classifier.", version=hma.__version__)
+app = App(
+    name="hma",
+    help="Memory for any PyTorch classifier.",
+    version=hma.__version__,
+    suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
+)
 for command in (quickstart, train, evaluate, predict, explain, report, bench):
     app.command(command)
 

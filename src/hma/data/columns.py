@@ -42,8 +42,8 @@ class Number:
         values = numbers(self.name, column, rows)
         missing = np.isnan(values)
         # (v - mean) may overflow where v / std - mean / std does not
-        standard = np.where(missing, 0.0, values / self.std - self.mean / self.std)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            standard = np.where(missing, 0.0, values / self.std - self.mean / self.std)
             out[:, 0] = standard
         lost = ~np.isfinite(out[:, 0])
         if lost.any():
