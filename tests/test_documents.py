@@ -1,6 +1,7 @@
 """The documents: their code runs, their links lead somewhere, and what they name exists."""
 
 import importlib
+import json
 import re
 import warnings
 from collections import Counter
@@ -8,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 import torch
@@ -215,3 +217,15 @@ def test_the_first_screen_has_a_place_for_the_measured_number():
     text = (ROOT / "README.md").read_text()
     opened, closed = text.index("<!-- measured: quickstart -->"), text.index("<!-- /measured -->")
     assert opened < closed < text.index("## Install")
+
+
+def test_the_measured_numbers_are_those_of_the_record():
+    page = (ROOT / "README.md").read_text()
+    said = page.split("<!-- measured: quickstart -->")[1].split("<!-- /measured -->")[0]
+    lines = json.loads((ROOT / "results" / "quickstart.json").read_text())
+    few = [line for line in lines if line["task"].startswith("digits")]
+    shown = {("backbone", "alone"), ("HMA", "batch"), ("PARAM", "alone")}
+    for line in few:
+        if (line["method"], line["context"]) in shown:
+            score = f"{100 * mean(line['scores']):.1f} ± {100 * stdev(line['scores']):.1f} %"
+            assert score in said
