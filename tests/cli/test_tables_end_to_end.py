@@ -199,7 +199,9 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(how, cancer, run_hma, t
     assert run_hma("train", cancer, *options, "-o", tmp_path / "whole").code == 0
     command = [sys.executable, "-m", "hma", "train", str(cancer), *options]
     command += ["-o", str(tmp_path / "cut")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ, text=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True
+    )
     marks = tmp_path / "cut" / "memory" / "checkpoints"
     while process.poll() is None and not (marks.exists() and any(marks.iterdir())):
         time.sleep(0.02)
