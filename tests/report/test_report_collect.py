@@ -144,6 +144,20 @@ def test_records_become_curves_costs_and_options(report):
     assert report.splits["test"].tolist() == [14, 13, 13]
 
 
+def test_attention_is_that_of_the_batches_a_context_made(run):
+    from dataclasses import replace
+
+    logits, other = run.answers.memory["batch"], torch.arange(40).flip(0)
+    both = {"batch": logits, "batch-sorted": logits}
+    answers = replace(run.answers, memory=both, orders={"batch": other})
+    shuffled, as_given = run.report(tests={"test": answers}).attention
+    np.testing.assert_allclose(as_given.overall, run.report().attention[0].overall)
+    rows = run.test_x[other].split(16)
+    found = torch.cat([hma.explain(run.model, part).batch.sum(dim=1) for part in rows])
+    assert shuffled.overall[KINDS.index("batch")] == pytest.approx(float(found.mean()), abs=1e-6)
+    assert not np.allclose(shuffled.overall, as_given.overall)
+
+
 def test_a_record_with_another_accuracy_is_pointed_out(run):
     lying = run.memory_record | {"tests": {"test": {"batch": {"accuracy": 0.99}}}}
     (note,) = run.report(memory_record=lying).notes

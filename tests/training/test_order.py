@@ -11,6 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from training_cases import Scripted, quietly, rows, scripted_recipe, scripted_task
 
 from hma.data import Batch, InMemory, Task
+from hma.errors import UserError
 from hma.training.order import TrainingOrder, class_weights
 
 
@@ -22,6 +23,35 @@ def test_an_epoch_holds_every_row_once_in_batches_of_the_asked_size(count, size,
     assert len(batches[-1]) <= size + 1  # a single row left over joins the batch before
     if count > 1 and size > 1:
         assert all(len(places) >= 2 for places in batches)
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.sampled_from(["none", "sampler"]))
+def test_without_the_last_batch_all_batches_are_whole(count, size, balance):
+    labels = torch.arange(count) % 3
+    if count < size:
+        with pytest.raises(UserError, match=rf"at most the number of training rows, {count}, got"):
+            TrainingOrder(labels, size, 0, drop_last=True)
+        return
+    order = TrainingOrder(labels, size, 0, balance, drop_last=True)
+    batches = order.epoch(0)
+    assert [len(places) for places in batches] == [size] * (count // size)
+    assert order.steps_per_epoch == len(batches)
+    if balance == "none":
+        assert len(set(torch.cat(batches).tolist())) == count // size * size
+
+
+def test_every_epoch_leaves_out_other_rows():
+    order = TrainingOrder(torch.zeros(50), 20, seed=0, drop_last=True)
+    left_out = {frozenset(range(50)) - set(torch.cat(order.epoch(e)).tolist()) for e in range(9)}
+    assert len(left_out) == 9
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 30), st.integers(0, 30))
+def test_steps_run_through_the_epochs_one_after_the_other(count, size, first, more):
+    order = TrainingOrder(torch.zeros(count), size, seed=1)
+    every = [(e, places.tolist()) for e in range(61) for places in order.epoch(e)]
+    found = [(epoch, places.tolist()) for epoch, places in order.steps(first, first + more)]
+    assert found == every[first : first + more]
 
 
 def test_the_order_is_a_function_of_seed_and_epoch_alone():
@@ -124,4 +154,15 @@ def test_a_split_that_augments_is_asked_with_seed_and_epoch():
     learner, seen = Scripted([1] * 9), []
     learner.after_step = lambda batch: seen.append(batch.x[0].tolist())
     quietly(learner, task, scripted_recipe(epochs=3, batch_size=15, selection="last"), seed=7)
+    assert seen == [[7, 0], [7, 0], [7, 1], [7, 1], [7, 2], [7, 2]]
+
+
+def test_rounds_of_steps_augment_by_the_pass_over_the_rows():
+    train = rows(30, seed=1)
+    augmented = Augmented(train.x, train.labels)
+    task = Task("augmented", "table", ("x", "y"), (1,), augmented, scripted_task().validation, {})
+    learner, seen = Scripted([1] * 9), []
+    learner.after_step = lambda batch: seen.append(batch.x[0].tolist())
+    recipe = scripted_recipe(epochs=3, batch_size=15, selection="last", evaluate_every_steps=3)
+    quietly(learner, task, recipe, seed=7)
     assert seen == [[7, 0], [7, 0], [7, 1], [7, 1], [7, 2], [7, 2]]

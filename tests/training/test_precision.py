@@ -87,7 +87,7 @@ def test_a_fabric_of_another_precision_is_refused():
 def test_a_run_is_the_loop_that_one_would_write_by_hand(optimizer, clip):
     task = small_task()
     recipe = Recipe(
-        epochs=3, batch_size=32, lr=0.01, weight_decay=0.1, momentum=0.8, optimizer=optimizer,
+        epochs=3, batch_size=32, lr=0.01, weight_decay=0.1, sgd_momentum=0.8, optimizer=optimizer,
         clip_norm=clip, selection="last",
     )  # fmt: skip
     learner, by_hand = plain_learner(task), plain_learner(task).module

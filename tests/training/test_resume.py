@@ -223,6 +223,23 @@ def test_every_kind_of_run_resumes_exactly(tmp_path, optimizer, precision, balan
     assert found.repeatable() == expected.repeatable()
 
 
+@pytest.mark.parametrize("calls", [(4, 3), (0, 10), (13, 0)])
+def test_rounds_of_steps_across_epochs_resume_exactly(tmp_path, calls):
+    recipe = replace(EVERYTHING, epochs=4, evaluate_every_steps=5, drop_last=True, patience=3)
+    task = small_task()
+    expected = quietly(memory_learner(task), task, recipe, folder=tmp_path / "a")
+    assert expected.setup["recipe"]["evaluate_every_steps"] == 5
+    assert len(expected.epochs) == 4  # 20 steps
+    for step in calls:
+        with pytest.raises(Interrupted):
+            quietly(interrupting(memory_learner(task), step), task, recipe, folder=tmp_path / "b")
+    learner = interrupting(memory_learner(task, seed=3), 1, verb="predict")
+    with pytest.raises(Interrupted):  # and once in the middle of a validation
+        quietly(learner, task, recipe, folder=tmp_path / "b")
+    found = quietly(memory_learner(task), task, recipe, folder=tmp_path / "b")
+    assert found.repeatable() == expected.repeatable()
+
+
 def test_python_and_numpy_draws_resume_too(tmp_path):
     import numpy
 

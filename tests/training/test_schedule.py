@@ -59,7 +59,7 @@ def test_the_optimizer_moves_by_the_rate_of_its_step():
     start = learner.module.head.bias.detach().clone()
     learner.loss = lambda batch: -learner.module.head.bias.sum()
     recipe = Recipe(
-        epochs=3, batch_size=30, optimizer="sgd", momentum=0.0, lr=0.1, schedule="cosine",
+        epochs=3, batch_size=30, optimizer="sgd", sgd_momentum=0.0, lr=0.1, schedule="cosine",
         warmup_steps=2, selection="last",
     )  # fmt: skip
     record = quietly(learner, small_task(), recipe)

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
-from training_cases import MEMORY, memory_learner, plain_learner, small_task
+from training_cases import MEMORY, Plain, memory_learner, plain_learner, quietly, small_task
 
 from hma.data import InMemory
 from hma.errors import UserError
-from hma.training import evaluate, predictions, scores
+from hma.training import Recipe, evaluate, evaluation_order, predictions, scores
 
 
 @st.composite
@@ -106,17 +106,91 @@ def test_scores_come_for_every_context_of_the_learner():
     task = small_task()
     learner = memory_learner(task)
     found = evaluate(learner, task.tests["near"], batch_size=16)
-    assert list(found) == ["batch", "alone"]
+    assert list(found) == ["batch", "batch-sorted", "alone"]
+    shuffled = torch.randperm(50, generator=torch.Generator().manual_seed(50))
     for context, values in found.items():
-        learner.model.eval().context = context
-        with torch.no_grad():
-            parts = [learner.model(x) for x in task.tests["near"].x.split(16)]
-        assert values == pytest.approx(scores(torch.cat(parts), task.tests["near"].labels))
+        order = shuffled if context == "batch" else torch.arange(50)
+        logits = loop_over(learner.model, task.tests["near"].x[order], 16, context)
+        assert values == pytest.approx(scores(logits, task.tests["near"].labels[order]))
     assert found["batch"] != found["alone"]
+
+
+@torch.no_grad()
+def loop_over(model, x, batch_size, context):
+    """Return the logits of rows in the order given, batch by batch."""
+    model.eval().context = "alone" if context == "alone" else "batch"
+    return torch.cat([model(part) for part in x.split(batch_size)])
+
+
+def by_class(split):
+    """Return the rows of a split, those of a class together, as in many a file."""
+    order = split.labels.argsort(stable=True)
+    return InMemory(split.x[order], split.labels[order])
+
+
+def trained_learner(task):
+    learner = memory_learner(task, backbone=Plain)
+    quietly(learner, task, Recipe(epochs=8, batch_size=16, lr=0.01))
+    return learner
+
+
+def test_company_of_the_own_class_alone_changes_scores():
+    task = small_task()
+    split = by_class(task.tests["near"])
+    found = evaluate(trained_learner(task), split, batch_size=10)
+    assert found["batch"]["nll"] != pytest.approx(found["batch-sorted"]["nll"], rel=1e-3)
+
+
+def test_alone_is_the_same_in_any_order():
+    task = small_task()
+    split, learner = task.tests["near"], trained_learner(task)
+    found, other = (evaluate(learner, s, batch_size=10)["alone"] for s in (split, by_class(split)))
+    assert found == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.parametrize("context", ["batch", "batch-sorted", "alone"])
+def test_predictions_are_those_that_were_scored(context):
+    task = small_task()
+    split, learner = by_class(task.tests["near"]), trained_learner(task)
+    said = list(predictions(learner, split, batch_size=16, context=context))
+    ids, logits = torch.cat([i for i, _ in said]), torch.cat([part for _, part in said])
+    assert sorted(ids.tolist()) == list(range(50))
+    assert (ids.tolist() == list(range(50))) == (context != "batch")
+    expected = evaluate(learner, split, batch_size=16, contexts=[context])[context]
+    assert scores(logits, split.labels[ids]) == pytest.approx(expected, rel=1e-6)
+
+
+@given(st.integers(0, 300))
+def test_the_order_of_evaluation_depends_on_the_number_of_rows_alone(rows):
+    torch.manual_seed(rows + 1)
+    found = evaluation_order("batch", rows)
+    torch.manual_seed(rows + 2)
+    assert torch.equal(evaluation_order("batch", rows), found)
+    assert sorted(found.tolist()) == list(range(rows))
+    for context in ("batch-sorted", "alone"):
+        assert evaluation_order(context, rows).tolist() == list(range(rows))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [([0, 3], "labels must be from 0 to 2, got 0 to 3"), ([-1, 2], "got -1 to 2"),
+     ([1], r"got shapes \(1,\) and \(2, 3\)")],
+)  # fmt: skip
+def test_labels_that_do_not_fit_the_logits_are_refused(labels, message):
+    with pytest.raises(ValueError, match=message):
+        scores(torch.zeros(2, 3), torch.tensor(labels))
+
+
+def test_a_split_without_rows_cannot_be_scored():
+    empty = InMemory(torch.empty(0, 6), torch.empty(0, dtype=torch.long))
+    with pytest.raises(UserError, match="split must have at least one row"):
+        evaluate(plain_learner(small_task()), empty, batch_size=4)
 
 
 def test_an_unknown_context_is_refused_with_the_known_ones():
     task = small_task()
-    with pytest.raises(UserError, match="must be one of 'batch', 'alone', got 'alnoe'; did you"):
+    with pytest.raises(
+        UserError, match="one of 'batch', 'batch-sorted', 'alone', got 'alnoe'; did you"
+    ):
         list(predictions(memory_learner(task, config=MEMORY), task.train, batch_size=4,
                          context="alnoe"))  # fmt: skip

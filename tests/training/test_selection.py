@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_cases import Scripted, quietly, scripted_recipe, scripted_task
+from training_cases import (
+    EVERYTHING,
+    Scripted,
+    memory_learner,
+    quietly,
+    scripted_recipe,
+    scripted_task,
+    small_task,
+)
 
 from hma.data import InMemory, Task
 from hma.errors import UserError
@@ -76,6 +84,53 @@ def test_steps_instead_of_epochs_cut_the_last_epoch_short():
     assert record.epochs[-1]["validation"]  # the last step is validated though its epoch is cut
 
 
+def rounds(**changes):
+    """Run for 14 steps, 2 to an epoch, with a validation after every third."""
+    learner = Scripted([0, 0, 3, 0, 0, 8, 0, 0, 5, 0, 0, 4, 0, 1])
+    recipe = scripted_recipe(epochs=7, batch_size=5, evaluate_every_steps=3, **changes)
+    return learner, quietly(learner, scripted_task(), recipe)
+
+
+def test_rounds_of_steps_are_validated_selected_and_recorded_like_epochs():
+    learner, record = rounds()
+    scores = [each["validation"]["alone"]["accuracy"] for each in record.epochs]
+    assert scores == [0.3, 0.8, 0.5, 0.4, 0.1]  # after steps 3, 6, 9, 12, and the last
+    assert record.selected_epoch == 1
+    assert round(learner.module.weight.item()) == 6
+    assert record.selection_rule.endswith("earliest of equals; a round is 3 steps")
+    # the loss of a step is minus the number of steps before it
+    assert [each["train_loss"] for each in record.epochs] == [-1, -4, -7, -10, -12.5]
+
+
+def test_patience_counts_rounds_of_steps():
+    learner, record = rounds(patience=2)
+    assert (len(record.epochs), learner.trained) == (4, 12)
+    assert "stopped after 2 rounds without a better one" in record.selection_rule
+
+
+def test_when_to_validate_does_not_change_what_is_learned():
+    weights = []
+    for every in (None, 4, 100):
+        task, learner = small_task(), memory_learner(small_task())
+        recipe = replace(EVERYTHING, epochs=3, selection="last", patience=None)
+        quietly(learner, task, replace(recipe, evaluate_every_steps=every))
+        weights.append(learner.module.state_dict())
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name])
+        assert torch.equal(value, weights[2][name])
+
+
+def test_rows_that_do_not_fill_a_batch_can_be_left_out():
+    learner = Scripted([1] * 40)
+    sizes = []
+    learner.after_step = lambda batch: sizes.append(len(batch.y))
+    recipe = scripted_recipe(epochs=2, batch_size=4, selection="last", drop_last=True)
+    quietly(learner, scripted_task(), recipe)
+    assert sizes == [4] * 4
+    with pytest.raises(UserError, match="drop_last leaves nothing to train on"):
+        quietly(learner, scripted_task(), replace(recipe, batch_size=11))
+
+
 def test_without_validation_rows_only_the_last_epoch_can_be_kept():
     empty = InMemory(torch.empty(0, 1), torch.empty(0, dtype=torch.long))
     task = replace(scripted_task(), validation=empty)
@@ -84,6 +139,15 @@ def test_without_validation_rows_only_the_last_epoch_can_be_kept():
     record = quietly(Scripted([4]), task, scripted_recipe(epochs=1, selection="last"))
     assert record.epochs[0]["validation"] == {}
     assert record.tests["test"]["alone"]["accuracy"] == 0.4
+
+
+def test_an_empty_test_split_is_refused_before_training():
+    empty = InMemory(torch.empty(0, 1), torch.empty(0, dtype=torch.long))
+    task = replace(scripted_task(), tests={"near": scripted_task().train, "far": empty})
+    learner = Scripted([1])
+    with pytest.raises(UserError, match="test split 'far' of 'script' must have at least one row"):
+        quietly(learner, task, scripted_recipe(epochs=1))
+    assert learner.trained == 0
 
 
 def test_a_score_that_is_not_defined_cannot_select():

@@ -129,7 +129,7 @@ def scripted_recipe(**changes) -> Recipe:
     plain = {
         "optimizer": "sgd",
         "lr": 1.0,
-        "momentum": 0.0,
+        "sgd_momentum": 0.0,
         "batch_size": 10,
         "eval_batch_size": 10,
     }

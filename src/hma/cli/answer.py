@@ -62,7 +62,8 @@ def predict(
     output
         The CSV file; it appears when the last row is done.
     context
-        'alone' never lets a row's neighbours change its prediction; 'batch' does.
+        'alone' never lets other rows change a row's prediction; 'batch' lets it see the rows
+        beside it in the source, --batch-size of them together.
     plain
         Ask the plain backbone instead of the one with memory.
     batch_size

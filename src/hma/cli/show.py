@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hma.runs import MEMORY, PLAIN, Run
@@ -24,13 +25,16 @@ def comparison(run: Run) -> Table:
 def score_table(found: Mapping[tuple[str, str], Scores], title: str) -> Table:
     """Return a table of scores: (test split, method) -> context -> metric -> value."""
     metrics = dict.fromkeys(m for scores in found.values() for v in scores.values() for m in v)
-    table = Table(title=title)
-    for name in ("test", "method", "context"):
-        table.add_column(name)
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("test", overflow="fold")
+    for name in ("method", "context"):
+        table.add_column(name, no_wrap=True)
     for name in metrics:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = None
     for (test, method), scores in found.items():
         for context, values in scores.items():
-            shown = [f"{values[m]:.4f}" if m in values else "—" for m in metrics]
-            table.add_row(test, method, context, *shown)
+            numbers = [f"{values[m]:.4f}" if m in values else "—" for m in metrics]
+            table.add_row(test if test != shown else "", method, context, *numbers)
+            shown = test
     return table

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -12,7 +12,7 @@ from hma.config import HMAConfig
 from hma.data import PreparationOptions, is_builtin
 from hma.runs import RunOptions, write_page
 from hma.runs import train as train_run
-from hma.training import Recipe, progress_for_terminal
+from hma.training import Recipe, first_process, progress_for_terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,19 @@ class BackboneOptions:
     """Train memory and head only."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Where to compute."""
+
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """What kind of device; auto takes the best there is."""
+    devices: int | None = None
+    """How many train together, a process for each; one if not given, or as many as torchrun
+    started."""
+
+
 DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptions()
-CONFIG, RECIPE = HMAConfig(), Recipe()
+CONFIG, RECIPE, DEVICE = HMAConfig(), Recipe(), DeviceOptions()
 
 
 def train(
@@ -59,6 +70,7 @@ def train(
     backbone: Annotated[BackboneOptions, Parameter(name="*", group="Backbone")] = BACKBONE,
     config: Annotated[HMAConfig, Parameter(name="*", group="Memory")] = CONFIG,
     recipe: Annotated[Recipe, Parameter(name="*", group="Training")] = RECIPE,
+    device: Annotated[DeviceOptions, Parameter(name="*", group="Training")] = DEVICE,
 ) -> None:
     """Train a classifier with memory on your data, and the plain backbone beside it.
 
@@ -97,8 +109,16 @@ def train(
     console = Console()
     folder = output or Path("runs") / (Path(source).stem or source).replace(":", "-")
     run = train_run(
-        options, folder, compare=compare, progress=progress_for_terminal(), say=console.print
+        options,
+        folder,
+        compare=compare,
+        accelerator=device.accelerator,
+        devices=device.devices,
+        progress=progress_for_terminal(),
+        say=console.print,
     )
+    if not first_process():
+        return
     console.print(comparison(run))
     if report:
         console.print(f"report: {write_page(run)}")

@@ -10,6 +10,7 @@ from torch import Tensor
 from hma.data.graph_preparation import GraphPreparation, fit_graphs
 from hma.data.image_folder import ImageFolder
 from hma.data.image_preparation import ImagePreparation, fit_images, read_all
+from hma.data.image_split import AUGMENTATIONS
 from hma.data.labels import class_names, encode, expect_learnable
 from hma.data.preparation import Preparation, PreparationOptions
 from hma.data.source import Source
@@ -18,7 +19,6 @@ from hma.data.task import Kind, Split, Task
 from hma.data.text_preparation import fit_texts
 from hma.errors import UserError
 
-AUGMENTATION = "random crop with 4 pixels of padding, mirror images"
 Fit = Callable[[Source, Sequence[int], tuple[str, ...], PreparationOptions], Preparation]
 FITS: dict[Kind, Fit] = {
     "table": fit_table,
@@ -107,7 +107,7 @@ def prepare_splits(
         "skipped files": len(source.skipped),
         "fingerprint": source.fingerprint(),
         "preparation": preparation.facts(),
-        **({"augmentation": AUGMENTATION} if options.augment else {}),
+        **_augmentation(preparation, options),
     }
     task = Task(
         name=source.name,
@@ -128,7 +128,7 @@ def stratified(
 ) -> dict[str, list[int]]:
     """Divide rows by seed so that every split has its share of every class, and train all classes.
 
-    Rows come in an order of their own, not by class and not as in the file.
+    Training rows come in an order of their own, all others as in the file.
 
     Example:
         >>> parts = stratified(torch.tensor([0, 1] * 10), seed=0, validation=0.2, test=0.2)
@@ -155,13 +155,14 @@ def stratified(
             parts[name].append(part)
     if test == 0:
         del parts["test"]
-    shuffled = {}
+    divided = {}
     for name, found in parts.items():
         rows = torch.cat(found)
         if len(rows) == 0:
             raise UserError(f"{len(labels)} rows are too few: none is left for {name}; add rows")
-        shuffled[name] = rows[torch.randperm(len(rows), generator=generator)].tolist()
-    return shuffled
+        drawn = rows[torch.randperm(len(rows), generator=generator)].tolist()
+        divided[name] = drawn if name == "train" else sorted(drawn)
+    return divided
 
 
 def quotas(counts: Tensor, share: float, *, room: Tensor) -> Tensor:
@@ -195,7 +196,13 @@ def _splits(
         return dict(zip(places, preparation.splits(source, list(places.values())), strict=True))
     if isinstance(preparation, ImagePreparation):
         return {
-            name: preparation.split(source, rows, augment=options.augment and name == "train")
+            name: preparation.split(source, rows, augment=bool(options.augment) and name == "train")
             for name, rows in places.items()
         }
     return {name: preparation.split(source, rows) for name, rows in places.items()}
+
+
+def _augmentation(preparation: Preparation, options: PreparationOptions) -> dict[str, str]:
+    if options.augment and isinstance(preparation, ImagePreparation):
+        return {"augmentation": AUGMENTATIONS[preparation.augmentation]}
+    return {}

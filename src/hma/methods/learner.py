@@ -17,7 +17,10 @@ class Learner(Protocol):
 
     module: nn.Module
     contexts: tuple[str, ...]
-    """Inference contexts to evaluate in, the default first."""
+    """Inference contexts to evaluate in, the default first.
+
+    'batch' and 'batch-sorted' differ in the order of rows alone, and the loop sees to that.
+    """
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the training loss of a batch, a scalar."""

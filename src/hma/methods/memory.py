@@ -1,6 +1,6 @@
 """Heterogeneous memory on any backbone: the paper's rows, by configuration."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,33 +9,60 @@ from hma.config import Context, HMAConfig
 from hma.data import Batch, Task
 from hma.methods.learner import BackboneFactory, Method, classification_loss
 from hma.model import HMA
+from hma.momentum import trains
+
+SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
+"""Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
 
 
 class WithMemory:
-    """Cross entropy on an HMA model; every step writes its batch into the real memory."""
+    """Cross entropy on an HMA model; every step writes its batch into the real memory.
+
+    A backbone of which nothing trains, in eval mode as ``hma.backbones.Frozen`` keeps it, runs
+    once per step: its features of the forward pass are those that are written.
+    """
 
     def __init__(self, model: HMA) -> None:
         self.model = model
         self.module: nn.Module = model
         depends = model.config.batch_attention
-        self.contexts: tuple[str, ...] = ("batch", "alone") if depends else ("alone",)
+        self.contexts: tuple[str, ...] = SEEING_THE_BATCH if depends else ("alone",)
+
+        self._encoded: tuple[Any, Tensor] | None = None
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the cross entropy."""
-        return classification_loss(self.module(batch.x), batch)
+        return classification_loss(self.predict(batch), batch)
 
     def predict(self, batch: Batch) -> Tensor:
         """Return the logits in the context in use."""
-        logits: Tensor = self.module(batch.x)
+        self._encoded = None
+        if not (self.model.training and _is_still(self.model.backbone)):
+            return cast("Tensor", self.module(batch.x))
+        made: list[Tensor] = []
+        hook = self.model.backbone.register_forward_hook(lambda *seen: made.append(seen[-1]))
+        try:
+            logits: Tensor = self.module(batch.x)
+        finally:
+            hook.remove()
+        self._encoded = batch.x, made[-1]
         return logits
 
     def after_step(self, batch: Batch) -> None:
         """Write the batch into the queue and move the momentum encoder."""
-        self.model.remember(batch.x, batch.y, ids=batch.ids)
+        x, features = self._encoded or (None, None)
+        self._encoded = None
+        known = features if x is batch.x else None
+        self.model.remember(batch.x, batch.y, features=known, ids=batch.ids)
 
     def use(self, context: str) -> None:
-        """Switch the model's inference context."""
-        self.model.context = cast("Context", context)
+        """Switch the model's inference context; in which order rows come is up to the caller."""
+        self.model.context = cast("Context", context.removesuffix("-sorted"))
+
+
+def _is_still(backbone: nn.Module) -> bool:
+    """Return whether the features of the step are those that the memory would be given after it."""
+    return not trains(backbone) and not any(part.training for part in backbone.modules())
 
 
 def with_hma(backbone: BackboneFactory, config: HMAConfig) -> Method:

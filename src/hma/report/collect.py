@@ -127,7 +127,8 @@ def _memory_parts(
     answers = next(iter(tests.values()))
     looks = []
     if answers.features is not None:
-        looks = [looks_in(c, model, answers.features, batch_size) for c in answers.memory]
+        ordered = {c: answers.features[answers.orders.get(c, slice(None))] for c in answers.memory}
+        looks = [looks_in(c, model, rows, batch_size) for c, rows in ordered.items()]
     own = looks[0] if looks else None
     parts: dict[str, Any] = {
         "queue": queue_health(model, training_rows),

@@ -1,7 +1,7 @@
 """From logits and labels to scores, intervals and tests: what the headline is made of."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -36,12 +36,14 @@ class Answers:
         plain: The same of the plain backbone; empty where none was trained.
         features: Features of the rows as HMA's backbone makes them, ``(N, F)``; None leaves
             out what needs them (attention, examples, maps).
+        orders: In which order a context went through the rows, ``(N,)``; as given here if not.
     """
 
     labels: Tensor
     memory: Mapping[str, Tensor]
     plain: Mapping[str, Tensor]
     features: Tensor | None = None
+    orders: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,11 @@ def looks_in(context: str, model: HMA, features: Tensor, batch_size: int) -> Loo
     """Explain every row of ``features`` in ``context``, ``batch_size`` rows together.
 
     Args:
-        context: Inference context; in 'batch' the rows of a batch see each other.
+        context: Inference context; in 'batch' and 'batch-sorted' the rows of a batch see each
+            other.
         model: The model; its own context is restored.
-        features: Features as the model's backbone makes them, ``(N, F)``.
+        features: Features as the model's backbone makes them, ``(N, F)``, in the order of the
+            context.
         batch_size: Rows of a batch, as in evaluation.
     """
     classes = model.num_labels
@@ -244,7 +246,7 @@ def slot_health(model: HMA, looks: Looks | None) -> Slots | None:
 def _in_context(model: HMA, context: str) -> Iterator[None]:
     before = model.context
     try:
-        model.context = cast("Context", context)
+        model.context = cast("Context", context.removesuffix("-sorted"))
         yield
     finally:
         model.context = before

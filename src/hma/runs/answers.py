@@ -40,7 +40,8 @@ def predict(
 ) -> Iterator[int]:
     """Write a prediction for every row into a CSV file; yield the rows done so far.
 
-    The file appears whole when the last row is done; memory does not grow with the input.
+    The file appears whole when the last row is done; memory does not grow with the input. Rows
+    are taken as the source has them, so in context 'batch' a row sees its neighbours there.
     """
     if which == PLAIN and not run.has_plain:
         raise UserError(f"{run.folder} has no plain backbone: it was trained with --no-compare")

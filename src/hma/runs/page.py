@@ -11,7 +11,7 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.report import About, Answers, RunReport, TrainingRows, collect, render
 from hma.runs.folder import MEMORY, PLAIN, Run
-from hma.training import predictions
+from hma.training import evaluation_order, predictions
 
 
 def write_page(run: Run, path: Path | None = None) -> Path:
@@ -36,6 +36,7 @@ def report_of(run: Run) -> RunReport:
             memory=_answers(memory, split, rows),
             plain={} if plain is None else _answers(plain, split, rows),
             features=_features(memory, split, rows),
+            orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
         )
         for name, split in (task.tests or {"validation": task.validation}).items()
     }
@@ -64,15 +65,12 @@ def report_of(run: Run) -> RunReport:
 
 
 def _answers(learner: Learner, split: Split, batch_size: int) -> dict[str, Tensor]:
-    return {
-        context: torch.cat(
-            [
-                logits
-                for _, logits in predictions(learner, split, batch_size=batch_size, context=context)
-            ]
-        )
-        for context in learner.contexts
-    }
+    found = {}
+    for context in learner.contexts:
+        said = predictions(learner, split, batch_size=batch_size, context=context)
+        ids, logits = (torch.cat(parts) for parts in zip(*said, strict=True))
+        found[context] = logits[ids.argsort()]
+    return found
 
 
 @torch.no_grad()

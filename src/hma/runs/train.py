@@ -6,13 +6,13 @@ from pathlib import Path
 
 from hma.backbones.named import backbone_for, default_backbone
 from hma.checkpoint import save
-from hma.data import Task
+from hma.data import Prepared, Task
 from hma.errors import UserError
 from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.memory import WithMemory
 from hma.runs.folder import MEMORY, PLAIN, Run, Which, prepared_from, read_json, write_json
 from hma.runs.options import RunOptions
-from hma.training import Progress, fit
+from hma.training import Progress, ending_together, fabric_for, first_process, fit
 
 Says = Callable[[str], None]
 
@@ -22,15 +22,21 @@ def train(
     folder: Path,
     *,
     compare: bool = True,
+    accelerator: str = "auto",
+    devices: int | None = None,
     progress: Progress | None = None,
     say: Says = lambda line: None,
 ) -> Run:
     """Train what ``options`` say into ``folder``; the same call again goes on where it stopped.
 
+    With several devices the program starts again for each of the others, once all that can be
+    wrong with data and options has been looked at.
+
     Args:
         options: Data, backbone, memory, recipe, seed.
         folder: The run folder; made if needed. One with other options is refused untouched.
         compare: Also train the plain backbone, for an honest comparison.
+        accelerator, devices: Where to compute, see :func:`hma.training.fabric_for`.
         progress: Shows how far the training is.
         say: Called with a line for each thing that is done.
     """
@@ -39,27 +45,38 @@ def train(
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
     learners = _learners(options, task, compare)
-    _claim(folder, options)
+    if first_process():
+        _claim(folder, options)
+        _describe(prepared, options, folder, say)
+    fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
+    with ending_together(fabric):
+        for which, learner in learners.items():
+            fit(
+                learner,
+                task,
+                options.recipe,
+                seed=options.seed,
+                folder=folder / which,
+                resolved=options.to_json(),
+                progress=progress,
+                fabric=fabric,
+            )
+        memory = learners[MEMORY]
+        assert isinstance(memory, WithMemory)
+        if fabric.is_global_zero:
+            save(memory.model, folder / MEMORY / "model", overwrite=True)
+    return Run.open(folder)
+
+
+def _describe(prepared: Prepared, options: RunOptions, folder: Path, say: Says) -> None:
+    """Tell what is about to be trained, and write down how its rows came about."""
+    task = prepared.task
     rows = ", ".join(f"{len(places)} {name}" for name, places in prepared.places.items())
     say(f"{task.name}: {len(task.classes)} classes, rows {rows}; backbone {options.backbone}")
     if prepared.source.skipped:
         say(f"left out {len(prepared.source.skipped)} unreadable files")
     write_json(folder / "preparation.json", prepared.preparation.to_json())
     write_json(folder / "places.json", prepared.places)
-    for which, learner in learners.items():
-        fit(
-            learner,
-            task,
-            options.recipe,
-            seed=options.seed,
-            folder=folder / which,
-            resolved=options.to_json(),
-            progress=progress,
-        )
-    memory = learners[MEMORY]
-    assert isinstance(memory, WithMemory)
-    save(memory.model, folder / MEMORY / "model", overwrite=True)
-    return Run.open(folder)
 
 
 def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Learner]:

@@ -1,10 +1,11 @@
 """One training loop for every method: fit, evaluate, exact resume, one record per run."""
 
-from hma.training.devices import fabric_for
+from hma.training.devices import ending_together, fabric_for, first_process
 from hma.training.evaluation import evaluate, predictions
 from hma.training.fit import fit
 from hma.training.interruption import Interrupted
 from hma.training.metrics import METRICS, scores
+from hma.training.order import evaluation_order
 from hma.training.progress import Progress, RichProgress, SilentProgress, progress_for_terminal
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Record, Scores
@@ -19,8 +20,11 @@ __all__ = [
     "RichProgress",
     "Scores",
     "SilentProgress",
+    "ending_together",
     "evaluate",
+    "evaluation_order",
     "fabric_for",
+    "first_process",
     "fit",
     "predictions",
     "progress_for_terminal",

@@ -1,15 +1,20 @@
 """Where a run computes: Lightning Fabric for devices, number formats and several processes."""
 
+import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hma.errors import UserError
 from hma.training.extras import fabric_module
+from hma.training.interruption import Interrupted
 from hma.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -33,7 +38,9 @@ def fabric_for(
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = devices or int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"])
-    devices = devices or 1
+    devices = 1 if devices is None else devices
+    if devices < 1:
+        raise UserError(f"devices must be at least 1, got {devices}")
     if devices * nodes == 1 and recipe.precision != "16-mixed":
         return _one_device(accelerator, recipe.precision)
     strategy = data_parallel() if devices * nodes > 1 else "auto"
@@ -49,22 +56,78 @@ def _one_device(accelerator: str, precision: str) -> "Fabric":
 def _launched(
     accelerator: str, precision: str, devices: int = 1, nodes: int = 1, strategy: Any = "auto"
 ) -> "Fabric":
+    lightning = fabric_module()
     with warnings.catch_warnings():
         # it would go on in another number format; we do not
         warnings.filterwarnings("ignore", ".*AMP with fp16 is not supported on CPU.*")
-        fabric: Fabric = fabric_module().Fabric(
-            accelerator=accelerator,
-            devices=devices,
-            num_nodes=nodes,
-            precision=precision,
-            strategy=strategy,
-        )
+        try:
+            fabric: Fabric = lightning.Fabric(
+                accelerator=accelerator,
+                devices=devices,
+                num_nodes=nodes,
+                precision=precision,
+                strategy=strategy,
+            )
+        except (RuntimeError, ValueError, _misconfiguration()) as error:
+            raise UserError(
+                f"accelerator {accelerator!r} with {devices} device(s) cannot be used here: "
+                f"{' '.join(str(error).split())}"
+            ) from error
     if fabric.strategy.precision.precision != precision:
         raise UserError(
             f"precision {precision!r} does not work on {fabric.device.type}; use 'bf16-mixed'"
         )
-    fabric.launch()
+    with _without_chatter():
+        fabric.launch()
     return fabric
+
+
+def first_process() -> bool:
+    """Return whether this process is the one that speaks and writes, before Fabric knows."""
+    given = os.environ
+    rank = given.get("RANK") or int(given.get("NODE_RANK", 0)) + int(given.get("LOCAL_RANK", 0))
+    return int(rank) == 0
+
+
+@contextmanager
+def ending_together(fabric: "Fabric") -> Iterator[None]:
+    """Within the block, see to it that no process of a run is left behind by the others.
+
+    Of an interruption the first process alone tells; where it fails, it ends those it started.
+    """
+    try:
+        yield
+        fabric.barrier()
+    except Interrupted:
+        if not fabric.is_global_zero:
+            raise SystemExit(0) from None  # any other code would make Fabric kill the first one
+        raise
+    except BaseException:
+        for process in getattr(fabric.strategy.launcher, "procs", []):
+            process.kill()
+        raise
+    finally:
+        if fabric.world_size > 1:
+            dist.destroy_process_group()
+
+
+def _misconfiguration() -> type[Exception]:
+    found: type[Exception] = fabric_module().utilities.exceptions.MisconfigurationException
+    return found
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Keep Lightning from telling what it does; warnings and errors still show."""
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("fabric", "pytorch")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def data_parallel(**options: Any) -> Any:

@@ -13,6 +13,7 @@ from hma.distributed import gather_rows, world_size
 from hma.errors import UserError
 from hma.methods import Learner
 from hma.training.metrics import METRICS, scores
+from hma.training.order import evaluation_order
 from hma.training.record import Scores
 
 
@@ -21,18 +22,19 @@ def predictions(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield sample ids ``(B,)`` and logits ``(B, C)`` batch by batch, both on the CPU.
 
-    One batch is held at a time, so memory does not grow with the split.
+    One batch is held at a time, so memory does not grow with the split. The batches are those of
+    :func:`evaluate`, so in context 'batch' the ids come shuffled.
 
     Args:
         learner: What predicts; it is put in eval mode.
-        split: Rows to predict, in their order.
-        batch_size: Rows per batch; in context 'batch' it decides who sees whom.
-        context: Inference context to switch to; None stays in the one in use.
+        split: Rows to predict.
+        batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
+        context: Inference context; the learner's first if not given.
     """
-    if context is not None:
-        _use(learner, context)
+    context = learner.contexts[0] if context is None else context
+    _use(learner, context)
     learner.module.eval()
-    for places in _batches(len(split), batch_size):
+    for places in _batches(context, len(split), batch_size):
         ids, logits = _predicted(learner, split, places)
         yield ids.cpu(), logits.cpu()
 
@@ -48,31 +50,34 @@ def evaluate(
 ) -> Scores:
     """Return the scores of ``learner`` on ``split`` in each context; it is left in its first one.
 
+    Who shares a batch is up to the context, see :func:`hma.training.order.evaluation_order`.
     Under ``torch.distributed`` the processes share the batches, and every process must call.
 
     Args:
         learner: What predicts; it is put in eval mode.
         split: Labelled rows.
-        batch_size: Rows per batch; in context 'batch' it decides who sees whom.
+        batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
         contexts: Inference contexts; all of the learner's if not given.
         metrics: Which scores.
         tick: Called after every batch.
     """
+    if len(split) == 0:
+        raise UserError("split must have at least one row to score, got none")
     learner.module.eval()
     found: Scores = {}
     for context in learner.contexts if contexts is None else contexts:
         _use(learner, context)
-        logits = _all_logits(learner, split, batch_size, tick or _nothing)
+        batches = _batches(context, len(split), batch_size)
+        logits = _all_logits(learner, split, batches, tick or _nothing)
         found[context] = scores(logits, split.labels, metrics)
     learner.use(learner.contexts[0])
     return found
 
 
 def _all_logits(
-    learner: Learner, split: Split, batch_size: int, tick: Callable[[], None]
+    learner: Learner, split: Split, batches: tuple[Tensor, ...], tick: Callable[[], None]
 ) -> Tensor:
-    """Return the logits of all rows in their order, ``(N, C)``, each batch made by one process."""
-    batches = _batches(len(split), batch_size)
+    """Return the logits of all rows as in the split, ``(N, C)``, each batch made by one process."""
     processes = world_size()
     rank = dist.get_rank() if processes > 1 else 0
     mine = []
@@ -98,8 +103,8 @@ def _predicted(learner: Learner, split: Split, places: Tensor) -> tuple[Tensor, 
     return batch.ids, learner.predict(batch).float()
 
 
-def _batches(rows: int, batch_size: int) -> tuple[Tensor, ...]:
-    return torch.split(torch.arange(rows), batch_size) if rows else ()
+def _batches(context: str, rows: int, batch_size: int) -> tuple[Tensor, ...]:
+    return torch.split(evaluation_order(context, rows), batch_size) if rows else ()
 
 
 def _use(learner: Learner, context: str) -> None:

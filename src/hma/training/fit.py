@@ -215,6 +215,12 @@ def _check(task: Task, recipe: Recipe, seed: int, fabric: "Fabric") -> None:
             f"the validation split of {task.name!r} is empty, so no epoch can be chosen by it; "
             "set selection='last' and patience=None, or give it rows"
         )
+    empty = [name for name, split in task.tests.items() if len(split) == 0]
+    if empty:
+        raise UserError(
+            f"the test split {empty[0]!r} of {task.name!r} must have at least one row, got none; "
+            "leave it out, or give it rows"
+        )
     precision = fabric.strategy.precision.precision
     if precision != recipe.precision:
         raise UserError(
@@ -240,14 +246,16 @@ def _warn_of_other_versions(before: Mapping[str, str]) -> None:
 
 def _selection_rule(training: Training) -> str:
     recipe, context = training.recipe, training.learner.contexts[0]
-    rule = "last epoch"
+    rule = f"last {recipe.round}"
     if recipe.selection == "best":
         rule = f"best validation {training.task.metric} in context {context!r}, earliest of equals"
     if recipe.patience is not None:
         rule += (
-            f"; stopped after {recipe.patience} epochs without a better one, counted from epoch "
-            f"{recipe.patience_from}"
+            f"; stopped after {recipe.patience} {recipe.round}s without a better one, counted from "
+            f"{recipe.round} {recipe.patience_from}"
         )
+    if recipe.evaluate_every_steps is not None:
+        rule += f"; a round is {recipe.evaluate_every_steps} steps"
     return rule
 
 

@@ -28,12 +28,26 @@ def scores(logits: Tensor, labels: Tensor, names: Iterable[str] = METRICS) -> di
     logits, labels = logits.detach().cpu().double(), labels.cpu().long()
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], dim=1)  # (N, 1) -> (N, 2)
+    _check(logits, labels)  # once, and not again by torchmetrics for every score
     return {name: _SCORES[name](logits, labels) for name in names}
+
+
+def _check(logits: Tensor, labels: Tensor) -> None:
+    rows, classes = logits.shape
+    if labels.shape != (rows,) or rows == 0:
+        raise ValueError(
+            f"labels must have one entry for each of 1 or more rows of logits, got shapes "
+            f"{tuple(labels.shape)} and {tuple(logits.shape)}"
+        )
+    least, most = (int(end) for end in labels.aminmax())
+    if least < 0 or most >= classes:
+        raise ValueError(f"labels must be from 0 to {classes - 1}, got {least} to {most}")
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> float:
     metric = torchmetrics_classification().multiclass_accuracy
-    share = float(metric(logits.argmax(1), labels, num_classes=logits.shape[1], average="micro"))
+    options = {"num_classes": logits.shape[1], "average": "micro", "validate_args": False}
+    share = float(metric(logits.argmax(1), labels, **options))
     return round(share * len(labels)) / len(labels)  # torchmetrics counts in 32 bits
 
 
@@ -42,7 +56,7 @@ def _matthews(logits: Tensor, labels: Tensor) -> float:
     if len(torch.unique(predicted)) < 2 or len(torch.unique(labels)) < 2:
         return 0.0  # torchmetrics gives two classes a limit value here, scikit-learn and we 0
     metric = torchmetrics_classification().multiclass_matthews_corrcoef
-    return float(metric(predicted, labels, num_classes=logits.shape[1]))
+    return float(metric(predicted, labels, num_classes=logits.shape[1], validate_args=False))
 
 
 def _auroc(logits: Tensor, labels: Tensor) -> float:
@@ -60,7 +74,8 @@ def _binary_auroc(score: Tensor, positive: Tensor) -> float:
     # as ranks in [0, 1]: torchmetrics would squash anything else, and squashing makes ties
     _, rank = torch.unique(score, return_inverse=True)
     rank = rank.double() / max(int(rank.max()), 1)
-    return float(torchmetrics_classification().binary_auroc(rank, positive.long()))
+    metric = torchmetrics_classification().binary_auroc
+    return float(metric(rank, positive.long(), validate_args=False))
 
 
 def _nll(logits: Tensor, labels: Tensor) -> float:

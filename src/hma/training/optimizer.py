@@ -20,7 +20,7 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> Optimizer:
         )
     decay = recipe.weight_decay
     if recipe.optimizer == "sgd":
-        return SGD(trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay)
+        return SGD(trained, lr=recipe.lr, momentum=recipe.sgd_momentum, weight_decay=decay)
     kind = Adam if recipe.optimizer == "adam" else AdamW
     return kind(trained, lr=recipe.lr, weight_decay=decay, fused=_can_fuse(trained, recipe))
 

@@ -1,12 +1,34 @@
-"""Which rows come when: a function of seed and epoch alone, and what each class counts."""
+"""Which rows come when, in training and in evaluation, and what each class counts."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from hma.errors import UserError
 from hma.training.recipe import Balance
 
 LEAST_ROWS = 2
 """BatchNorm cannot train on one row, so a batch keeps at least two for every device."""
+
+
+BATCH, BATCH_SORTED = "batch", "batch-sorted"
+"""Contexts in which a row sees its batch: rows shuffled, and rows as they are in the split."""
+
+
+def evaluation_order(context: str, rows: int) -> Tensor:
+    """Return the order in which ``context`` goes through a split of ``rows`` rows, ``(N,)``.
+
+    It decides who shares a batch. 'batch' shuffles, by the number of rows alone, so that every
+    model meets the same batches; any other context takes the rows as they are in the split.
+
+    Example:
+        >>> evaluation_order("batch", 6).tolist(), evaluation_order("batch-sorted", 6).tolist()
+        ([2, 0, 5, 1, 4, 3], [0, 1, 2, 3, 4, 5])
+    """
+    if context == BATCH:
+        return torch.randperm(rows, generator=torch.Generator().manual_seed(rows))
+    return torch.arange(rows)
 
 
 class TrainingOrder:
@@ -19,6 +41,7 @@ class TrainingOrder:
         balance: 'sampler' draws as many rows as there are, each class as often as any other,
             with replacement; anything else shuffles.
         least: Fewest rows of a batch.
+        drop_last: Leave a remainder out instead.
 
     Example:
         >>> order = TrainingOrder(torch.zeros(9), batch_size=4, seed=0)
@@ -33,10 +56,17 @@ class TrainingOrder:
         seed: int,
         balance: Balance = "none",
         least: int = LEAST_ROWS,
+        drop_last: bool = False,
     ) -> None:
         self.rows = len(labels)
         self.seed = seed
-        self.sizes = _batch_sizes(self.rows, batch_size, least)
+        if drop_last and self.rows < batch_size:
+            raise UserError(
+                f"drop_last leaves nothing to train on: batch_size must be at most the number of "
+                f"training rows, {self.rows}, got {batch_size}"
+            )
+        whole = self.rows - self.rows % batch_size if drop_last else self.rows
+        self.sizes = _batch_sizes(whole, batch_size, least)
         self.steps_per_epoch = len(self.sizes)
         self._by_class = _places_by_class(labels) if balance == "sampler" else None
 
@@ -47,7 +77,15 @@ class TrainingOrder:
             places = torch.randperm(self.rows, generator=generator)
         else:
             places = _drawn_evenly(self._by_class, self.rows, generator)
-        return torch.split(places, self.sizes)
+        return torch.split(places[: sum(self.sizes)], self.sizes)
+
+    def steps(self, first: int, last: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield epoch and places of each step from ``first`` to before ``last``, counted from 0."""
+        count = self.steps_per_epoch
+        for epoch in range(first // count, -(-last // count)):
+            start = epoch * count
+            for places in self.epoch(epoch)[max(first - start, 0) : last - start]:
+                yield epoch, places
 
 
 def class_weights(labels: Tensor, num_classes: int) -> Tensor:

@@ -115,8 +115,9 @@ class Pulse:
     def _note(self, loss: float) -> str:
         standing = self.training.standing
         epoch = min(standing.epoch + 1, self.training.epochs)
-        note = f"epoch {epoch}/{self.training.epochs}  loss {loss:.3f}"
+        word = self.training.recipe.round
+        note = f"{word} {epoch}/{self.training.epochs}  loss {loss:.3f}"
         if standing.best_epoch is not None:
             metric = self.training.task.metric
-            note += f"  best {metric} {standing.best_score:.3f} (epoch {standing.best_epoch + 1})"
+            note += f"  best {metric} {standing.best_score:.3f} ({word} {standing.best_epoch + 1})"
         return note

@@ -29,10 +29,17 @@ LEAST_WHOLE = {
     "patience": 1,
     "patience_from": 0,
     "evaluate_every": 1,
+    "evaluate_every_steps": 1,
     "eval_batch_size": 1,
     "checkpoint_every_steps": 1,
 }
-MAY_BE_NONE = {"steps", "patience", "clip_norm", "checkpoint_every_steps"}
+MAY_BE_NONE = {
+    "steps",
+    "patience",
+    "clip_norm",
+    "evaluate_every_steps",
+    "checkpoint_every_steps",
+}
 NO_EFFECT_ON_RESULTS = ("checkpoint_every_seconds", "checkpoint_every_steps")
 """Fields that may change between an interrupted run and its continuation."""
 
@@ -55,11 +62,13 @@ class Recipe:
     """Optimizer steps to train for instead of ``epochs``; the last epoch may then be cut short."""
     batch_size: int = 64
     """Rows per step, over all devices together; the last batch of an epoch may differ."""
+    drop_last: bool = False
+    """Leave out what is left of an epoch after its whole batches; other rows in every epoch."""
     optimizer: OptimizerName = "adam"
     """Which optimizer."""
     lr: float = 1e-3
     """Learning rate."""
-    momentum: float = 0.9
+    sgd_momentum: float = 0.9
     """Momentum of sgd."""
     weight_decay: float = 0.0
     """L2 penalty (decoupled for adamw)."""
@@ -83,8 +92,11 @@ class Recipe:
     """Epoch, counted from 0, at which patience starts to run."""
     evaluate_every: int = 1
     """Epochs from one validation to the next; the last epoch is always validated."""
+    evaluate_every_steps: int | None = None
+    """Validate after every so many steps instead; whatever is said of epochs in selection,
+    patience and records then holds for these rounds of steps."""
     eval_batch_size: int = 256
-    """Rows per batch in evaluation; in context 'batch' it decides who sees whom."""
+    """Rows per batch in evaluation; where a row sees its batch it decides who sees whom."""
     precision: Precision = "32-true"
     """Number format of forward and backward passes; weights stay in 32 bits."""
     checkpoint_every_seconds: float = 30.0
@@ -97,8 +109,19 @@ class Recipe:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 problems.append(wrong_choice(name, getattr(self, name), allowed))
+        if not isinstance(self.drop_last, bool):
+            problems.append(f"drop_last must be True or False, got {self.drop_last!r}")
+        if self.evaluate_every_steps is not None and self.evaluate_every != 1:
+            problems.append(
+                f"evaluate_every must be 1 beside evaluate_every_steps, got {self.evaluate_every}"
+            )
         if problems:
             raise _cannot_run(problems)
+
+    @property
+    def round(self) -> str:
+        """What ends with a validation, in a word."""
+        return "epoch" if self.evaluate_every_steps is None else "round"
 
     def _wrong_whole_numbers(self) -> list[str]:
         problems = []
@@ -116,7 +139,7 @@ class Recipe:
     def _wrong_numbers(self) -> list[str]:
         rules: dict[str, tuple[str, Callable[[float], bool]]] = {
             "lr": ("above 0", lambda value: value > 0),
-            "momentum": ("at least 0 and below 1", lambda value: 0 <= value < 1),
+            "sgd_momentum": ("at least 0 and below 1", lambda value: 0 <= value < 1),
             "weight_decay": ("at least 0", lambda value: value >= 0),
             "decay_factor": ("above 0 and at most 1", lambda value: 0 < value <= 1),
             "clip_norm": ("above 0 or None", lambda value: value > 0),

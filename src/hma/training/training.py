@@ -1,4 +1,4 @@
-"""The loop itself: epochs of steps, validation, and which epoch is best so far."""
+"""The loop itself: rounds of steps, validation, and which round is best so far."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from hma.errors import UserError
 from hma.methods import Learner
 from hma.training.evaluation import evaluate
 from hma.training.optimizer import make_optimizer
-from hma.training.order import LEAST_ROWS, TrainingOrder, class_weights
+from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
 from hma.training.randomness import RandomState, kept
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Scores
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Standing:
-    """How far a run is; with weights, optimizer and random state, all that the next step needs."""
+    """How far a run is; with weights, optimizer and random state, all that the next step needs.
+
+    An epoch here ends with a validation: a pass over the rows, or a round of so many steps.
+    """
 
     epoch: int = 0
     step: int = 0
@@ -62,12 +65,13 @@ class Training:
         learner.module, self._stepper = self._placed()
         least = LEAST_ROWS * self.processes
         self.order = TrainingOrder(
-            task.train.labels, recipe.batch_size, seed, recipe.balance, least
+            task.train.labels, recipe.batch_size, seed, recipe.balance, least, recipe.drop_last
         )
-        per_epoch = self.order.steps_per_epoch
-        self.steps = recipe.steps or recipe.epochs * per_epoch
-        self.epochs = -(-self.steps // per_epoch)
-        self.rate = learning_rate(recipe, per_epoch, self.steps)
+        per_pass = self.order.steps_per_epoch
+        self.steps = recipe.steps or recipe.epochs * per_pass
+        self.per_epoch = recipe.evaluate_every_steps or per_pass
+        self.epochs = -(-self.steps // self.per_epoch)
+        self.rate = learning_rate(recipe, per_pass, self.steps)
         self.standing = Standing()
         self.loss_sum = torch.zeros((), device=self.device)
         self.last_loss = self.loss_sum
@@ -82,7 +86,7 @@ class Training:
     @property
     def step(self) -> int:
         """Steps done since the start of the run."""
-        done = self.standing.epoch * self.order.steps_per_epoch + self.standing.step
+        done = self.standing.epoch * self.per_epoch + self.standing.step
         return min(done, self.steps)  # the last epoch may be cut short
 
     @property
@@ -111,10 +115,9 @@ class Training:
         """Train what is left of an epoch, validate, and return what it came to."""
         standing = self.standing
         self.learner.module.train()
-        batches = self.order.epoch(standing.epoch)
-        last = min(len(batches), self.steps - standing.epoch * len(batches))
-        for places in batches[standing.step : last]:
-            self._train_on(places)
+        last = min((standing.epoch + 1) * self.per_epoch, self.steps)
+        for passes, places in self.order.steps(self.step, last):
+            self._train_on(places, passes)
             standing.step += 1
             standing.rows += len(places)
             self.beat()
@@ -130,11 +133,12 @@ class Training:
         self.loss_sum.zero_()
         return result
 
-    def _train_on(self, places: Tensor) -> None:
+    def _train_on(self, places: Tensor, passes: int) -> None:
+        """Make one step, with ``passes`` whole passes over the rows before it."""
         rate = self.rate(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        batch = self._batch(places)
+        batch = self._batch(places, passes)
         loss = self.learner.loss(batch)
         loss = self._shared(loss, batch, places)
         self.fabric.backward(loss)
@@ -152,11 +156,11 @@ class Training:
         self.last_loss = loss.detach()
         self.loss_sum.add_(self.last_loss, alpha=len(places) / self.processes)
 
-    def _batch(self, places: Tensor) -> Batch:
+    def _batch(self, places: Tensor, passes: int) -> Batch:
         if self.processes > 1:
             places = places.tensor_split(self.processes)[self.fabric.global_rank]
         if self._augmented is not None:
-            batch = self._augmented.batch_for(places, seed=self.seed, epoch=self.standing.epoch)
+            batch = self._augmented.batch_for(places, seed=self.seed, epoch=passes)
         else:
             batch = self.task.train.batch(places)
         if self._weights is not None:
@@ -181,8 +185,8 @@ class Training:
         mean = float(total) / self.standing.rows
         if not math.isfinite(mean):
             raise UserError(
-                f"training diverged: the loss of epoch {self.standing.epoch} is {mean}; lower lr "
-                f"(now {self.recipe.lr}) or set clip_norm"
+                f"training diverged: the loss of {self.recipe.round} {self.standing.epoch} is "
+                f"{mean}; lower lr (now {self.recipe.lr}) or set clip_norm"
             )
         return mean
 
@@ -194,16 +198,20 @@ class Training:
         if not due or len(self.task.validation) == 0:
             return {}
         wanted = dict.fromkeys([self.task.metric, "accuracy", "nll"])
-        return self.evaluate(self.task.validation, wanted)
+        contexts = [context for context in self.learner.contexts if context != BATCH_SORTED]
+        return self.evaluate(self.task.validation, wanted, contexts)
 
-    def evaluate(self, split: Split, metrics: Iterable[str]) -> Scores:
-        """Return the scores on a split in every context; random numbers it draws are given back."""
+    def evaluate(
+        self, split: Split, metrics: Iterable[str], contexts: Iterable[str] | None = None
+    ) -> Scores:
+        """Return the scores on a split in each context; random numbers it draws are given back."""
         self._bring_buffers_together()
         with kept(self.device) as self.random_before:
             found = evaluate(
                 self.learner,
                 split,
                 batch_size=self.recipe.eval_batch_size,
+                contexts=contexts,
                 metrics=metrics,
                 tick=lambda: self.beat(),
             )

@@ -1,0 +1,101 @@
+"""``hma train`` on several devices: processes that train together and speak with one voice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hma.training import Record
+
+QUICK = ["--epochs", "3", "--queue-size", "32", "--slots-per-class", "2", "--dropout", "0"]
+QUICK += ["--no-report", "--accelerator", "cpu"]
+COMMANDS = {
+    "module": [sys.executable, "-m", "hma"],
+    "script": [str(Path(sys.executable).with_name("hma"))],
+}
+SURROUNDINGS = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
+    draw = np.random.default_rng(0)
+    y = draw.integers(2, size=301)  # no number of processes divides it
+    path = tmp_path_factory.mktemp("points") / "points.npz"
+    np.savez(path, x=draw.normal(size=(301, 5)) + y[:, None], y=y)
+    return path
+
+
+def hma(*arguments, how="module"):
+    command = [*COMMANDS[how], *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=SURROUNDINGS, timeout=300, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["module", "script"])
+def test_two_devices_come_to_the_same_as_one(points, run_hma, tmp_path, how):
+    if how == "script" and not Path(COMMANDS[how][0]).exists():
+        pytest.skip("hma is not installed as a command")
+    one = run_hma("train", points, *QUICK, "-o", tmp_path / "one")
+    assert one.code == 0, one.err
+    two = hma("train", points, *QUICK, "--devices", 2, "-o", tmp_path / "two", how=how)
+    assert two.returncode == 0, two.stderr
+    assert two.stderr == ""
+    assert two.stdout.replace("/two", "/one") == one.out  # said once, by the first process
+    for which in ("plain", "memory"):
+        alone, both = (Record.read(tmp_path / n / which / "record.json") for n in ("one", "two"))
+        for mine, other in zip(alone.epochs, both.epochs, strict=True):
+            assert mine["train_loss"] == pytest.approx(other["train_loss"], abs=1e-5)
+        for context, scores in alone.tests["test"].items():
+            assert both.tests["test"][context]["nll"] == pytest.approx(scores["nll"], abs=1e-4)
+    again = run_hma("evaluate", tmp_path / "two", points)
+    assert again.code == 0, again.err
+
+
+@pytest.mark.slow
+def test_an_interruption_is_told_once_and_the_same_command_continues(points, run_hma, tmp_path):
+    options = ["--epochs", "300", *QUICK[2:], "--no-compare", "--devices", "2"]
+    options += ["--checkpoint-every-seconds", "0.2", "-o", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [*COMMANDS["module"], "train", str(points), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=SURROUNDINGS,
+        start_new_session=True,
+    )
+    marks = tmp_path / "run" / "memory" / "checkpoints"
+    while process.poll() is None and not (marks.exists() and any(marks.glob("*.json"))):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    (line,) = said.splitlines()
+    assert line.startswith("hma: stopped by Ctrl-C after step")
+    assert line.endswith("the same command continues")
+    assert hma("train", points, *options).returncode == 0
+    assert len(Record.read(tmp_path / "run" / "memory" / "record.json").epochs) == 300
+
+
+def test_mistakes_are_found_before_any_process_is_started(points, refuses, tmp_path):
+    command = ["train", points, *QUICK, "-o", tmp_path / "run"]
+    assert "devices must be at least 1, got 0" in refuses(*command, "--devices", 0)
+    text = tmp_path / "bad.csv"
+    text.write_text("a,b\n1,x\n2,y\n")
+    said = refuses("train", text, "--target", "c", *QUICK, "--devices", 2, "-o", tmp_path / "r")
+    assert "'c'" in said
+
+
+def test_an_accelerator_that_is_not_there_is_named(points, refuses, tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has it")
+    said = refuses("train", points, *QUICK[:-2], "--accelerator", "cuda", "-o", tmp_path / "run")
+    assert "accelerator 'cuda' with 1 device(s) cannot be used here" in said

@@ -1,0 +1,42 @@
+"""What the page of a run shows against the record of the run."""
+
+import numpy as np
+import pytest
+
+from hma.config import HMAConfig
+from hma.runs import MEMORY, RunOptions, train
+from hma.runs.page import report_of
+from hma.training import Recipe, SilentProgress
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on rows that the file has class by class."""
+    folder = tmp_path_factory.mktemp("page")
+    draw = np.random.default_rng(0)
+    y = np.sort(draw.integers(3, size=300))
+    np.savez(folder / "rows.npz", x=draw.normal(size=(300, 4)) + y[:, None], y=y)
+    options = RunOptions(
+        source=str(folder / "rows.npz"),
+        config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
+        recipe=Recipe(epochs=8, lr=0.01, eval_batch_size=16),
+    )
+    return train(options, folder / "run", progress=SilentProgress())
+
+
+def test_the_page_finds_the_scores_of_the_record_in_every_context(run):
+    report = report_of(run)
+    assert report.notes == ()  # it would point out other accuracies
+    recorded = run.record(MEMORY).tests["test"]
+    shown = {r.context: r.scores for r in report.tests[0].results if r.method == "HMA"}
+    assert set(shown) == set(recorded) == {"batch", "batch-sorted", "alone"}
+    for context, scores in recorded.items():
+        assert shown[context]["accuracy"].value == pytest.approx(scores["accuracy"])
+        assert shown[context]["log loss"].value == pytest.approx(scores["nll"], rel=1e-5)
+    assert recorded["batch"]["nll"] != pytest.approx(recorded["batch-sorted"]["nll"], rel=1e-3)
+
+
+def test_attention_in_both_orders_is_of_different_batches(run):
+    shuffled, in_order, _ = report_of(run).attention
+    assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
+    assert not np.allclose(shuffled.overall, in_order.overall, atol=1e-4)
