@@ -1,7 +1,23 @@
 """Rows of the tables: functions from a task and a seed to a learner."""
 
+from hma.methods.batchformer import batchformer
 from hma.methods.erm import erm
+from hma.methods.invariance import ib_irm, irm, random_environments, vrex
 from hma.methods.learner import Learner, Method
 from hma.methods.memory import with_hma
+from hma.methods.nearest import knn
+from hma.methods.npt import npt
 
-__all__ = ["Learner", "Method", "erm", "with_hma"]
+__all__ = [
+    "Learner",
+    "Method",
+    "batchformer",
+    "erm",
+    "ib_irm",
+    "irm",
+    "knn",
+    "npt",
+    "random_environments",
+    "vrex",
+    "with_hma",
+]

@@ -1,0 +1,249 @@
+"""Penalties that ask for the same predictor in every environment, around any method."""
+
+import math
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hma.data import Batch, Split, Task
+from hma.data.task import AugmentedSplit
+from hma.errors import UserError
+from hma.methods.learner import Learner, Method
+from hma.methods.penalties import (
+    Grouped,
+    by_environment,
+    feature_variance,
+    gradient_penalty,
+    mean_risk,
+    risk_variance,
+    row_gradients,
+    row_losses,
+)
+from hma.methods.wrapping import WrappedLearner, WrappedModule, backbone_of, features_of
+
+Penalty = Literal["gradient", "variance"]
+REMEDY = (
+    "give the training split an environment for each row, or draw some with "
+    "hma.methods.random_environments(task)"
+)
+
+
+class PenalisedModule(WrappedModule):
+    """Count the steps of a penalised method in a buffer, so that a resumed run knows them.
+
+    Args:
+        inner: Module of the inner method.
+        settings: What was asked for; printed with the module, and so part of a run's identity.
+    """
+
+    steps: Tensor
+
+    def __init__(self, inner: nn.Module, settings: str) -> None:
+        super().__init__(inner)
+        self.settings = settings
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return self.settings
+
+
+class Penalised(WrappedLearner):
+    """Mean of the environments' risks, a penalty on what differs between them, and a bottleneck.
+
+    Before ``warmup_steps`` the penalty counts once and the bottleneck not at all; afterwards they
+    count ``weight`` and ``bottleneck`` times, and a ``weight`` above 1 divides the whole loss, so
+    that gradients stay in range.
+
+    Args:
+        inner: Learner that is trained on the logits it predicts in training mode.
+        task: What from; for messages.
+        penalty: 'gradient' is IRM's, 'variance' V-REx's.
+        weight: What the penalty counts.
+        warmup_steps: Steps before it counts that much.
+        bottleneck: What the variance of the features counts.
+    """
+
+    def __init__(
+        self,
+        inner: Learner,
+        task: Task,
+        penalty: Penalty,
+        weight: float,
+        warmup_steps: int,
+        bottleneck: float = 0.0,
+    ) -> None:
+        self.task_name, self.penalty = task.name, penalty
+        self.weight, self.warmup_steps, self.bottleneck = weight, warmup_steps, bottleneck
+        self._backbone = backbone_of(inner) if bottleneck else None
+        settings = f"penalty={penalty!r}, weight={weight}, warmup_steps={warmup_steps}"
+        settings += f", bottleneck={bottleneck}" if bottleneck else ""
+        self._counter = PenalisedModule(inner.module, settings)
+        super().__init__(inner, self._counter)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the penalised risk."""
+        if batch.environment is None:
+            raise UserError(f"the rows of {self.task_name!r} have no environment; {REMEDY}")
+        logits, features = self._forward(batch)
+        if len(logits) != len(batch.y):
+            raise UserError(
+                "method must predict one row of logits for each row it trains on, got "
+                f"{len(logits)} for {len(batch.y)} from {type(self.inner).__name__}; a penalty "
+                "goes around a method that trains on its own predictions"
+            )
+        rows = by_environment(batch.environment, batch.weight, logits.dtype)
+        losses = row_losses(logits, batch.y)
+        warm = self._counter.steps >= self.warmup_steps
+        total = mean_risk(losses, rows) + self._penalty(logits, losses, batch, rows) * torch.where(
+            warm, self.weight, 1.0
+        )
+        if features is not None:
+            variance = feature_variance(features, rows)
+            total = total + variance * torch.where(warm, self.bottleneck, 0.0)
+        return total / torch.where(warm, max(self.weight, 1.0), 1.0)
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        if self._backbone is None:
+            return _wide(self.inner.predict(batch)), None
+        with features_of(self._backbone) as found:
+            logits = self.inner.predict(batch)
+        return _wide(logits), _wide(found[-1])
+
+    def _penalty(self, logits: Tensor, losses: Tensor, batch: Batch, rows: Grouped) -> Tensor:
+        if self.penalty == "variance":
+            return risk_variance(losses, rows)
+        return gradient_penalty(row_gradients(logits, batch.y), rows)
+
+    @torch.no_grad()
+    def after_step(self, batch: Batch) -> None:
+        """Count the step."""
+        super().after_step(batch)
+        self._counter.steps += 1
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Return ``values`` in 32 bits or more: sums over a batch are too coarse in 16."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def irm(method: Method, *, weight: float, warmup_steps: int = 0) -> Method:
+    """Return ``method`` with the gradient penalty of invariant risk minimisation (IRMv1).
+
+    Args:
+        method: Method to wrap, such as ``erm(backbone)`` or ``with_hma(backbone, config)``.
+        weight: What the penalty counts.
+        warmup_steps: Steps before it counts that much; until then it counts once.
+    """
+    return _penalised(method, "gradient", weight, warmup_steps)
+
+
+def vrex(method: Method, *, weight: float, warmup_steps: int = 0) -> Method:
+    """Return ``method`` with the variance of the environments' risks as penalty (V-REx).
+
+    Args:
+        method: Method to wrap.
+        weight: What the penalty counts.
+        warmup_steps: Steps before it counts that much; until then it counts once.
+    """
+    return _penalised(method, "variance", weight, warmup_steps)
+
+
+def ib_irm(method: Method, *, weight: float, bottleneck: float, warmup_steps: int = 0) -> Method:
+    """Return ``method`` with IRM's penalty and the variance of the backbone's features (IB-IRM).
+
+    The variance is taken over the rows of an environment, then the mean over features and
+    environments.
+
+    Args:
+        method: Method to wrap; its module has a ``backbone``.
+        weight: What the gradient penalty counts.
+        bottleneck: What the variance of the features counts.
+        warmup_steps: Steps before they count that much; until then 1 and 0.
+    """
+    return _penalised(method, "gradient", weight, warmup_steps, bottleneck)
+
+
+def _penalised(
+    method: Method, penalty: Penalty, weight: float, warmup_steps: int, bottleneck: float = 0.0
+) -> Method:
+    for name, value in (("weight", weight), ("bottleneck", bottleneck)):
+        if not math.isfinite(value) or value < 0:
+            raise UserError(f"{name} must be finite and at least 0, got {value}")
+    if not isinstance(warmup_steps, int) or isinstance(warmup_steps, bool) or warmup_steps < 0:
+        raise UserError(f"warmup_steps must be a whole number of at least 0, got {warmup_steps!r}")
+
+    def build(task: Task, seed: int) -> Penalised:
+        _expect_environments(task)
+        return Penalised(method(task, seed), task, penalty, weight, warmup_steps, bottleneck)
+
+    return build
+
+
+def _expect_environments(task: Task) -> None:
+    """Raise where it shows without reading a row that there are not two environments."""
+    known = getattr(task.train, "environment", None)
+    if isinstance(known, Tensor) and bool((known == known[:1]).all()):
+        raise UserError(
+            f"the training rows of {task.name!r} are all of one environment, so nothing can be "
+            f"the same in several; {REMEDY}"
+        )
+
+
+class InEnvironments:
+    """A split whose rows are given environments.
+
+    Args:
+        split: The rows.
+        environment: Environment of each row, ``(N,)``.
+    """
+
+    def __init__(self, split: Split, environment: Tensor) -> None:
+        self.split = split
+        self.labels = split.labels
+        self.environment = environment
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def batch(self, places: Tensor) -> Batch:
+        """Return the rows at ``places``."""
+        return self.split.batch(places)._replace(environment=self.environment[places])
+
+
+class AugmentedInEnvironments(InEnvironments):
+    """The same for rows that look different in every epoch."""
+
+    split: AugmentedSplit
+
+    def batch_for(self, places: Tensor, **when: Any) -> Batch:
+        """Return the rows at ``places`` as training sees them."""
+        batch = self.split.batch_for(places, **when)
+        return batch._replace(environment=self.environment[places])
+
+
+def random_environments(task: Task, *, count: int = 2, seed: int = 0) -> Task:
+    """Return the task with its training rows divided at random into environments of equal size.
+
+    Args:
+        task: A task without environments, such as graphs.
+        count: Number of environments.
+        seed: Decides which row is in which.
+
+    Example:
+        >>> from hma.data import InMemory
+        >>> rows = InMemory(torch.zeros(4, 1), labels=torch.tensor([0, 1, 0, 1]))
+        >>> task = Task("four", "table", ("a", "b"), (1,), rows, rows, {})
+        >>> random_environments(task).train.batch(torch.arange(4)).environment.bincount()
+        tensor([2, 2])
+    """
+    if not 2 <= count <= len(task.train):
+        raise UserError(
+            f"count must be from 2 to the number of training rows, {len(task.train)}, got {count}"
+        )
+    order = torch.randperm(len(task.train), generator=torch.Generator().manual_seed(seed))
+    augmented = isinstance(task.train, AugmentedSplit)
+    kind = AugmentedInEnvironments if augmented else InEnvironments
+    facts = {**task.facts, "environments": f"{count}, at random by seed {seed}"}
+    return replace(task, train=kind(task.train, order % count), facts=facts)

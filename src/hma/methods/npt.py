@@ -1,0 +1,131 @@
+"""Attention between datapoints on its own, after non-parametric transformers (NPT)."""
+
+import torch
+from torch import Tensor, nn
+
+from hma.attention import MemoryRead
+from hma.checks import feature_dim_of
+from hma.data import Task
+from hma.errors import UserError
+from hma.methods.erm import Erm
+from hma.methods.learner import BackboneFactory, Method
+from hma.methods.memory import SEEING_THE_BATCH
+from hma.tokens import LabelTokens
+
+
+class DatapointAttention(nn.Module):
+    """A backbone, blocks in which each row attends to its batch, and a linear head.
+
+    A row's token is its features and the embedding of "unknown": no label of any row is seen.
+
+    Args:
+        backbone: Any module that maps a batch to features ``(B, F)``.
+        num_classes: Number of logits, ``C``.
+        depth: Number of blocks.
+        label_dim: Width of the "unknown" part of a token, ``L``.
+        num_heads: Attention heads of each block.
+        dropout: Dropout of each block.
+
+    Shape:
+        - input: whatever the backbone takes; output: ``(B, C)``.
+
+    Example:
+        >>> from hma.backbones import mlp
+        >>> model = DatapointAttention(
+        ...     mlp(in_features=5, hidden=(8,)), 3, depth=2, label_dim=4, num_heads=2, dropout=0.0
+        ... )
+        >>> model(torch.rand(4, 5)).shape
+        torch.Size([4, 3])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_classes: int,
+        *,
+        depth: int,
+        label_dim: int,
+        num_heads: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        features = feature_dim_of(backbone, None)
+        width = features + label_dim
+        if width % num_heads:
+            raise UserError(
+                f"num_heads must divide the width of the features and label_dim together, got "
+                f"{num_heads} and {features} + {label_dim} = {width}; "
+                f"label_dim={label_dim + num_heads - width % num_heads} would fit"
+            )
+        self.context = "batch"
+        self.backbone = backbone
+        self.tokens = LabelTokens(0, features, label_dim)
+        self.blocks = nn.ModuleList(
+            MemoryRead(width, num_heads, dropout=dropout) for _ in range(depth)
+        )
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, x: object) -> Tensor:
+        """Return the logits of a batch; in eval mode ``context`` says whether rows see it."""
+        tokens = self.tokens.mask(self.backbone(x))  # (B, F) -> (B, D)
+        neighbours = self.training or self.context == "batch"
+        for block in self.blocks:
+            tokens = block(tokens, None, neighbours=neighbours)  # (B, D)
+        logits: Tensor = self.head(tokens)  # (B, D) -> (B, C)
+        return logits
+
+
+class Npt(Erm):
+    """Cross entropy on a network whose rows see their batch."""
+
+    contexts: tuple[str, ...] = SEEING_THE_BATCH
+
+    def __init__(self, module: DatapointAttention) -> None:
+        self.model = module
+        self.module: nn.Module = module
+
+    def use(self, context: str) -> None:
+        """Switch the inference context; in which order rows come is up to the caller."""
+        self.model.context = context.removesuffix("-sorted")
+
+
+def npt(
+    backbone: BackboneFactory,
+    *,
+    depth: int = 2,
+    label_dim: int = 32,
+    num_heads: int = 4,
+    dropout: float = 0.1,
+) -> Method:
+    """Return the method that puts attention between datapoints behind ``backbone``, no memory.
+
+    Args:
+        backbone: Makes the encoder for a task.
+        depth: Number of attention blocks.
+        label_dim: Width of the "unknown" label beside the features.
+        num_heads: Attention heads; must divide features and label together.
+        dropout: Dropout of the blocks.
+    """
+    for name, value, least in (
+        ("depth", depth, 1),
+        ("label_dim", label_dim, 0),
+        ("num_heads", num_heads, 1),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if not 0 <= dropout < 1:
+        raise UserError(f"dropout must be at least 0 and below 1, got {dropout}")
+
+    def build(task: Task, seed: int) -> Npt:
+        torch.manual_seed(seed)
+        module = DatapointAttention(
+            backbone(task),
+            len(task.classes),
+            depth=depth,
+            label_dim=label_dim,
+            num_heads=num_heads,
+            dropout=dropout,
+        )
+        return Npt(module)
+
+    return build
