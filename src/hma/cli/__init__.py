@@ -12,6 +12,8 @@ from hma.cli.bench import bench
 from hma.cli.explain import explain
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
+from hma.cli.run import run as run_command
+from hma.cli.run import tables
 from hma.cli.train import train
 from hma.config import ConfigError
 from hma.errors import UserError
@@ -26,8 +28,8 @@ app = App(
     version=hma.__version__,
     suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
 )
-for command in (quickstart, train, evaluate, predict, explain, report, bench):
-    app.command(command)
+for command in (quickstart, train, evaluate, predict, explain, tables, run_command, report, bench):
+    app.command(command, name=command.__name__)
 
 
 def run() -> None:

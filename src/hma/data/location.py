@@ -14,6 +14,10 @@ from hma.files import written_whole
 TIMEOUT = 60
 
 
+class MissingDataError(UserError):
+    """Data that has to be fetched first."""
+
+
 def data_folder(given: Path | None = None) -> Path:
     """Return the folder of all data: the one given, else ``$HMA_DATA``, else the cache folder."""
     if given is not None:
@@ -31,7 +35,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hma"
 
 
-def missing_data(what: str, looked_for: Path, address: str, near: str = "") -> UserError:
+def missing_data(what: str, looked_for: Path, address: str, near: str = "") -> MissingDataError:
     """Return the error for data that is not there.
 
     Args:
@@ -41,7 +45,7 @@ def missing_data(what: str, looked_for: Path, address: str, near: str = "") -> U
         near: A name that may have been meant.
     """
     guess = f" (did you mean {near!r}?)" if near else ""
-    return UserError(
+    return MissingDataError(
         f"{what} is missing{guess}: looked for {looked_for}; put the data of {address} there, name "
         "another folder with --data-root or HMA_DATA, or pass download=True to hma.data.builtin"
     )

@@ -1,0 +1,123 @@
+"""``hma tables`` and ``hma run``: which tables there are, and running what is missing of one."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table as Grid
+
+from hma.cli.board import board_for_terminal
+from hma.errors import UserError
+from hma.tables import (
+    BUDGETS,
+    Outcome,
+    Processes,
+    Results,
+    experiments_folder,
+    find_table,
+    load_tables,
+)
+from hma.tables import run as run_cells
+from hma.tables.pool import Pool
+from hma.training import Interrupted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where experiments and results are."""
+
+    results: Path = Path("results")
+    """Folder of the records."""
+    experiments: Path | None = None
+    """Folder of the experiment files; ./experiments or hma's own if not given."""
+
+
+PLACES = Places()
+
+
+def tables(*, places: Annotated[Places, Parameter(name="*")] = PLACES) -> None:
+    """List the tables, and how many of their cells are measured."""
+    results = Results(places.results)
+    grid = Grid(title="Tables: cells measured, by budget")
+    for name in ("table", "what", "tasks", "methods"):
+        grid.add_column(name)
+    for name in BUDGETS:
+        grid.add_column(name, justify="right")
+    for table in load_tables(experiments_folder(places.experiments)).values():
+        counts = []
+        for budget in BUDGETS:
+            cells = table.cells(budget)
+            done = sum(results.state(cell) == "done" for cell in cells)
+            failed = sum(results.state(cell) == "failed" for cell in cells)
+            counts.append(f"{done}/{len(cells)}" + (f" ({failed} failed)" if failed else ""))
+        grid.add_row(
+            table.key, table.title, str(len(table.problems)), str(len(table.rows)), *counts
+        )
+    Console().print(grid)
+
+
+def run(
+    table: str,
+    *,
+    only: str | None = None,
+    seeds: int | None = None,
+    budget: str = "small",
+    workers: int = 1,
+    ray: str | None = None,
+    places: Annotated[Places, Parameter(name="*")] = PLACES,
+) -> None:
+    """Run the cells of a table that have no record yet.
+
+    Each cell computes with one thread, so a record does not depend on how it was run. The same
+    command again, after an interruption of any kind, goes on; finished cells are never repeated.
+
+    Parameters
+    ----------
+    table
+        A key that hma tables lists.
+    only
+        TASK/METHOD, TASK or METHOD; * stands for anything.
+    seeds
+        Number of seeds; the budget's if not given.
+    budget
+        smoke (a minute), small (a stated reduction for two cores) or paper (the whole protocol).
+    workers
+        Cells at a time, each in a process of its own.
+    ray
+        Run cells as Ray tasks instead: 'auto' for the cluster of this machine, or its address.
+    """
+    found, file = find_table(experiments_folder(places.experiments), table)
+    cells = found.cells(budget, only, seeds)
+    results = Results(places.results)
+    stale = results.records(found, cells)  # refuses records of other settings before any work
+    console = Console()
+    console.print(f"{found.key}, budget {budget}: {found.budget(budget).what}", highlight=False)
+    if len(stale) == len(cells):
+        console.print(f"all {len(cells)} cells are measured; hma report {found.key}")
+        return
+    outcome = run_cells(cells, results, _pool(ray, workers, file, results), board_for_terminal())
+    _conclude(outcome, results, console, f"hma report {found.key} --budget {budget}")
+
+
+def _pool(ray: str | None, workers: int, file: Path, results: Results) -> Pool:
+    if ray is None:
+        return Processes(workers, file, results)
+    from hma.tables.ray_tasks import RayTasks
+
+    return RayTasks(ray, file, results)
+
+
+def _conclude(outcome: Outcome, results: Results, console: Console, then: str) -> None:
+    finished = len(outcome.done) + len(outcome.elsewhere)
+    console.print(f"{finished} cells finished, records in {results.folder}; {then}")
+    for cell, error in outcome.failed.items():
+        print(f"hma: {cell} failed: {error} ({results.failed_path(cell)})", file=sys.stderr)
+    if outcome.stopped is not None:
+        raise Interrupted("stopped; running cells were kept", outcome.stopped)
+    if outcome.absent:
+        raise UserError("; ".join(dict.fromkeys(outcome.absent.values())))
+    if outcome.failed:
+        sys.exit(1)

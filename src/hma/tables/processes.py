@@ -1,0 +1,173 @@
+"""Cells in processes of this machine: each in one of its own, with one torch thread."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from hma.data.location import MissingDataError
+from hma.errors import UserError
+from hma.tables.cell import Cell
+from hma.tables.finding import load_table
+from hma.tables.pool import Ended, Moved
+from hma.tables.store import Busy, Failure, Results
+from hma.tables.work import work
+
+IMPORTED_ONCE = ["hma.tables.forked"]
+"""What takes seconds to import; the server that processes are forked from does it once."""
+
+
+class Processes:
+    """Run up to ``size`` cells at a time.
+
+    A process that dies, of whatever, costs its cell some steps and the others nothing. Processes
+    end with the one that started them, even if that is killed outright.
+
+    Args:
+        size: Number of processes.
+        file: The experiment file.
+        results: Where records go.
+    """
+
+    def __init__(self, size: int, file: Path, results: Results) -> None:
+        if size < 1:
+            raise UserError(f"workers must be at least 1, got {size}")
+        self.size = size
+        self._file, self._results = file, results
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(IMPORTED_ONCE)
+        self._running: dict[Cell, _Running] = {}
+
+    def start(self, cell: Cell) -> None:
+        """Begin with a cell, in a new process."""
+        ours, theirs = self._context.Pipe()
+        arguments = (theirs, self._file, self._results.folder.absolute(), cell)
+        process = self._context.Process(target=_serve, args=arguments, name=str(cell))
+        process.start()
+        theirs.close()
+        self._running[cell] = _Running(process, ours)
+
+    def events(self, seconds: float) -> list[Moved | Ended]:
+        """Return what has happened, after at most so many seconds."""
+        found: list[Moved | Ended] = []
+        by_connection = {one.connection: cell for cell, one in self._running.items()}
+        if not by_connection:
+            return found
+        for connection in wait(list(by_connection), timeout=seconds):
+            cell = by_connection[connection]  # type: ignore[index]
+            found += self._heard(cell)
+        return found
+
+    def _heard(self, cell: Cell) -> list[Moved | Ended]:
+        one = self._running[cell]
+        try:
+            message = one.connection.recv()
+        except (EOFError, OSError):
+            return [self._ended(cell)]
+        if message[0] == "moved":
+            return [Moved(cell, message[1], message[2])]
+        one.last = message
+        return []
+
+    def _ended(self, cell: Cell) -> Ended:
+        """Return how a process ended, by its last word or, without one, by its exit code."""
+        one = self._running.pop(cell)
+        one.connection.close()
+        one.process.join()
+        code = one.process.exitcode or 0
+        one.process.close()
+        if one.last is not None:
+            return Ended(cell, *one.last)
+        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        message = f"its process died: {how}; the same command goes on from its last checkpoint"
+        self._results.keep_failure(cell, Failure(message))
+        return Ended(cell, "failed", message)
+
+    def stop(self) -> None:
+        """Ask all running cells to write a checkpoint and end."""
+        for one in self._running.values():
+            if one.process.is_alive():
+                one.process.terminate()
+
+    def close(self) -> None:
+        """End what still runs."""
+        self.stop()
+        for cell in list(self._running):
+            one = self._running.pop(cell)
+            one.connection.close()
+            one.process.join()
+            one.process.close()
+
+
+@dataclass
+class _Running:
+    process: ForkServerProcess
+    connection: "Connection[Any, Any]"
+    last: tuple[Any, ...] | None = field(default=None)
+
+
+class _Reporting:
+    """Progress of a cell, told to the process that started it."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._total = 0
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        """Say how long the training is."""
+        self._total = total
+        self.update(done)
+
+    def update(self, done: int, note: str = "") -> None:
+        """Say how far it is."""
+        with suppress(OSError):  # nobody listens any more; the process is about to be asked to end
+            self._connection.send(("moved", done, self._total))
+
+    def say(self, message: str) -> None:
+        """Keep quiet."""
+
+    def end(self) -> None:
+        """Keep quiet."""
+
+
+def _serve(connection: "Connection[Any, Any]", file: Path, folder: Path, cell: Cell) -> None:
+    """Work on one cell in a fresh process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the starter, which asks to end
+    signal.signal(signal.SIGTERM, _raise_interrupt)
+    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    results = Results(folder)
+    try:
+        work(load_table(file), cell, results, _Reporting(connection))
+        last = ("done", "")
+        if (failure := results.failure(cell)) is not None:
+            last = ("failed", failure.error)
+    except Busy:
+        last = ("busy", "")
+    except MissingDataError as error:
+        last = ("absent", str(error))
+    except KeyboardInterrupt:
+        last = ("stopped", "")
+    with suppress(OSError):
+        connection.send(last)
+    connection.close()
+    sys.stdout.flush()
+    os._exit(0)  # nothing is left to do, and tearing torch down takes a while
+
+
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_with(connection: "Connection[Any, Any]") -> None:
+    """Wait until the starter is gone, then ask this process to end."""
+    with suppress(EOFError, OSError):
+        connection.poll(None)
+        connection.recv()
+    os.kill(os.getpid(), signal.SIGTERM)

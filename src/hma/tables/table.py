@@ -1,0 +1,204 @@
+"""What a table of the paper is: tasks across, methods down, budgets to run it with."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hma.config import ConfigError, wrong_choice
+from hma.data import Metric, Task
+from hma.errors import UserError
+from hma.methods import Method
+from hma.methods.learner import BackboneFactory
+from hma.tables.cell import Cell
+from hma.training import Recipe
+
+Published = tuple[float, float]
+"""Mean and standard deviation as the paper prints them, in percent for shares."""
+FULL = "paper"
+BUDGETS = ("smoke", "small", FULL)
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A column: data, and the backbone that all methods share on it.
+
+    Args:
+        task: From a seed to the data.
+        backbone: From a task to a fresh encoder; rows may give it keywords of their own.
+    """
+
+    task: Callable[[int], Task]
+    backbone: BackboneFactory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A method of a table.
+
+    Args:
+        build: ``build(backbone, **settings)`` returns the method.
+        settings: What the method is built with, in JSON values; goes into every record.
+        recipe: Fields of the recipe that are this row's own.
+        search: What ``hma search`` tries, by name of a setting or of a field of the recipe.
+        what: The method in a few words.
+    """
+
+    build: Callable[..., Method]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    what: str = ""
+
+    def changed(self, changes: Mapping[str, Any]) -> "Row":
+        """Return the row with other settings; names that are no setting are of the recipe."""
+        settings = {name: value for name, value in changes.items() if name in self.settings}
+        recipe = {name: value for name, value in changes.items() if name not in self.settings}
+        return replace(
+            self, settings={**self.settings, **settings}, recipe={**self.recipe, **recipe}
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How much of the protocol is run.
+
+    Args:
+        what: What is less than in the protocol, in a sentence; the whole of it for ``paper``.
+        recipe: How every method is trained.
+        seeds: Number of seeds, taken from the front of the table's.
+        per_task: Fields of the recipe that differ by task.
+        rows: Most rows of each split; None for all.
+        tasks, methods: Patterns of what is run; ``*`` for all.
+    """
+
+    what: str
+    recipe: Recipe
+    seeds: int
+    per_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows: int | None = None
+    tasks: tuple[str, ...] = ("*",)
+    methods: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table or figure of the paper.
+
+    Args:
+        key: Short name, as in ``hma run KEY``.
+        title: What it shows.
+        problems: Its columns, by name of the task.
+        rows: Its methods, by name.
+        budgets: Under the names of ``BUDGETS``.
+        baseline: The row that others are compared with, seed by seed.
+        published: Row -> task -> mean and standard deviation, where the paper prints them.
+        metric: What is reported, as a mean over the test splits.
+        seeds: Seeds of the protocol.
+        notes: What a reader of the numbers must know.
+        curves: For a figure: name of a curve -> its tasks, in order.
+    """
+
+    key: str
+    title: str
+    problems: Mapping[str, Problem]
+    rows: Mapping[str, Row]
+    budgets: Mapping[str, Budget]
+    baseline: str
+    published: Mapping[str, Mapping[str, Published]] = field(default_factory=dict)
+    metric: Metric = "accuracy"
+    seeds: tuple[int, ...] = tuple(range(10))
+    notes: tuple[str, ...] = ()
+    curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problems = list(self._mistakes())
+        if problems:
+            lines = "\n".join(f"  - {problem}" for problem in problems)
+            raise ConfigError(f"table {self.key} cannot run:\n{lines}")
+
+    def _mistakes(self) -> Iterator[str]:
+        tasks, rows = tuple(self.problems), tuple(self.rows)
+        for kind, names in (("key", (self.key,)), ("task", tasks), ("row", rows)):
+            for name in names:
+                if not SAFE.fullmatch(name):
+                    yield f"{kind} {name!r} must be letters, digits and + . _ - (it names files)"
+        if self.baseline not in rows:
+            yield wrong_choice("baseline", self.baseline, rows)
+        if set(self.budgets) != set(BUDGETS):
+            yield f"budgets must be {', '.join(BUDGETS)}, got {', '.join(self.budgets)}"
+        for name, budget in self.budgets.items():
+            if not 1 <= budget.seeds <= len(self.seeds):
+                yield f"budget {name}: seeds must be 1 to {len(self.seeds)}, got {budget.seeds}"
+            for task in budget.per_task:
+                if task not in tasks:
+                    yield f"budget {name}: " + wrong_choice("per_task", task, tasks)
+        for row, numbers in self.published.items():
+            if row not in rows:
+                yield "published: " + wrong_choice("row", row, rows)
+            for task in numbers:
+                if task not in tasks:
+                    yield f"published {row}: " + wrong_choice("task", task, tasks)
+        for task in (task for curve in self.curves.values() for task in curve):
+            if task not in tasks:
+                yield "curves: " + wrong_choice("task", task, tasks)
+
+    def budget(self, name: str) -> Budget:
+        """Return a budget by name."""
+        if name not in self.budgets:
+            raise UserError(wrong_choice("budget", name, tuple(self.budgets)))
+        return self.budgets[name]
+
+    def recipe(self, cell: Cell) -> Recipe:
+        """Return how a cell is trained: the budget's recipe, then the task's, then the row's."""
+        budget = self.budget(cell.budget)
+        fields = budget.recipe.to_json()
+        fields |= budget.per_task.get(cell.task, {})
+        return Recipe.from_json(fields | dict(self.rows[cell.method].recipe))
+
+    def cells(
+        self, budget: str, only: str | None = None, seeds: int | None = None
+    ) -> tuple[Cell, ...]:
+        """Return the cells of a budget, seed by seed, so that every row has its first one early.
+
+        Args:
+            budget: Name of the budget.
+            only: ``TASK/METHOD``, ``TASK`` or ``METHOD``, patterns with ``*``, several with
+                commas between; None for what the budget runs. What is outside the budget's own
+                choice may be asked for by name.
+            seeds: Number of seeds; None for the budget's.
+        """
+        chosen = self.budget(budget)
+        count = chosen.seeds if seeds is None else seeds
+        if not 1 <= count <= len(self.seeds):
+            raise UserError(f"seeds must be 1 to {len(self.seeds)} for {self.key}, got {count}")
+        if only is None:
+            tasks = _matching("task", self.problems, chosen.tasks)
+            methods = _matching("method", self.rows, chosen.methods)
+            places = {(task, method) for task in tasks for method in methods}
+        else:
+            places = {place for pattern in only.split(",") for place in self._only(pattern)}
+        return tuple(
+            Cell(self.key, budget, task, method, seed)
+            for seed in self.seeds[:count]
+            for task in self.problems
+            for method in self.rows
+            if (task, method) in places
+        )
+
+    def _only(self, pattern: str) -> Iterator[tuple[str, str]]:
+        task, slash, method = pattern.strip().partition("/")
+        if not slash and any(fnmatchcase(row, task) for row in self.rows):
+            task, method = "*", task
+        for one in _matching("task", self.problems, (task,)):
+            for other in _matching("method", self.rows, (method or "*",)):
+                yield one, other
+
+
+def _matching(kind: str, names: Mapping[str, object], patterns: tuple[str, ...]) -> list[str]:
+    found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    if not found:
+        raise UserError(wrong_choice(kind, ", ".join(patterns), tuple(names)))
+    return found

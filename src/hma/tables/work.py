@@ -1,0 +1,71 @@
+"""One cell from its definition to its record; whoever calls, the numbers are the same."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from hma.data.limits import limited
+from hma.data.location import MissingDataError
+from hma.errors import UserError
+from hma.tables.cell import Cell
+from hma.tables.store import Failure, Results, definition
+from hma.tables.table import Table
+from hma.training import Progress, Record, SilentProgress, fit
+
+
+def work(table: Table, cell: Cell, results: Results, progress: Progress | None = None) -> None:
+    """Bring a cell to its record, from its last checkpoint if it has one.
+
+    A cell that fails leaves a :class:`Failure` and raises nothing. Missing data is not the
+    cell's failure and is raised, as is :class:`~hma.tables.store.Busy`.
+
+    Args:
+        table: What the cell is of.
+        cell: Which number.
+        results: Where records go.
+        progress: Told how far the training is.
+    """
+    with results.claimed(cell):
+        if results.path(cell).exists():
+            return
+        try:
+            record = measure(table, cell, results.work_folder(cell), progress)
+        except MissingDataError:
+            raise
+        except Exception as error:  # whatever it is, the other cells go on
+            message = str(error) if isinstance(error, UserError) else repr(error)
+            results.keep_failure(cell, Failure(message, traceback.format_exc()))
+            return
+        results.keep(cell, record)
+
+
+def measure(
+    table: Table, cell: Cell, folder: Path | None, progress: Progress | None = None
+) -> Record:
+    """Train and test a cell; its checkpoints go to ``folder``, if there is one."""
+    row, problem = table.rows[cell.method], table.problems[cell.task]
+    with one_thread():
+        task = limited(problem.task(cell.seed), table.budget(cell.budget).rows, seed=cell.seed)
+        return fit(
+            row.build(problem.backbone, **row.settings)(task, cell.seed),
+            task,
+            table.recipe(cell),
+            seed=cell.seed,
+            folder=folder,
+            resolved=definition(table, cell),
+            progress=progress or SilentProgress(),
+        )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one torch thread, so that a record never depends on who else is running."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
