@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hma.data import AugmentedSplit, PreparationOptions, open_source, prepare, training_batch
-from hma.data.image_split import Images, draws, mixed, shifted_and_mirrored
+from hma.data.arrays import ArrayImages
+from hma.data.crops import mixed
+from hma.data.image_preparation import ImagePreparation
+from hma.data.image_split import draws, shifted_and_mirrored
 
 
 def by_hand(image, down, right, mirror):
@@ -42,8 +45,10 @@ IMAGES = torch.rand(50, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
 def split_of(augment):
-    labels = torch.zeros(50, dtype=torch.long)
-    return Images(lambda places: IMAGES[places], labels, mean=(0.5,), std=(2.0,), augment=augment)
+    source = ArrayImages("noise", IMAGES, ["a"] * 50, unit=True)
+    return ImagePreparation(("a",), (1, 8, 8), (0.5,), (2.0,), unit=True).split(
+        source, augment=augment
+    )
 
 
 @settings(deadline=None)

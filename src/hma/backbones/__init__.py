@@ -7,15 +7,18 @@ from hma.backbones.mlp import mlp
 from hma.backbones.named import backbone_for, default_backbone
 from hma.backbones.resnet import resnet18
 from hma.backbones.text import TransformerFeatures
+from hma.backbones.vit import TunedViT, vit
 
 __all__ = [
     "GCN",
     "GIN",
     "Frozen",
     "TransformerFeatures",
+    "TunedViT",
     "backbone_for",
     "cnn",
     "default_backbone",
     "mlp",
     "resnet18",
+    "vit",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hma.backbones.efficientnet_names import from_first_port, named_for_timm
 from hma.backbones.text import TransformerFeatures
 from hma.backbones.weights import (
     State,
@@ -62,6 +63,27 @@ def timm_backbone(name: str, shape: tuple[int, ...], weights: Path | None = None
         shape: Channels, height and width.
         weights: A local file.
     """
+    model = timm_model(name, shape, weights)
+    try:
+        return TimmFeatures(model, shape)
+    except UNFIT as error:
+        raise _cannot_take(name, shape, error) from error
+
+
+def timm_model(
+    name: str,
+    shape: tuple[int, ...],
+    weights: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Return timm's own model without a classifier, as :func:`timm_backbone` does.
+
+    Args:
+        name: A name of ``timm.list_models()``, with or without the tag of its weights.
+        shape: Channels, height and width.
+        weights: A local file.
+        settings: Further arguments of ``timm.create_model``, such as ``depth``.
+    """
     timm = _timm()
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
@@ -69,24 +91,26 @@ def timm_backbone(name: str, shape: tuple[int, ...], weights: Path | None = None
         hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
         raise UserError(f"timm has no model called {architecture!r}; {hint}")
     try:
-        settings = timm.get_pretrained_cfg(name)
+        known = timm.get_pretrained_cfg(name)
     except RuntimeError as error:
         raise UserError(f"timm:{name} cannot be built: {first_line(error)}") from error
     given: dict[str, Any] = {"num_classes": 0, "in_chans": shape[0]}
-    if settings is not None and settings.fixed_input_size:
+    if known is not None and known.fixed_input_size:
         given["img_size"] = tuple(shape[1:])
+    given |= settings or {}
     try:
-        if weights is None:
-            model = timm.create_model(name, pretrained=False, **given)
-        else:
-            model = _with_weights(timm, name, given, settings, weights)
-        return TimmFeatures(model, shape)
+        if weights is not None:
+            return _with_weights(timm, name, given, known, weights)
+        model: nn.Module = timm.create_model(name, pretrained=False, **given)
+        return model
     except UserError:
         raise
     except UNFIT as error:
-        raise UserError(
-            f"timm:{name} cannot take images of shape {tuple(shape)}: {first_line(error)}"
-        ) from error
+        raise _cannot_take(name, shape, error) from error
+
+
+def _cannot_take(name: str, shape: tuple[int, ...], error: Exception) -> UserError:
+    return UserError(f"timm:{name} cannot take images of shape {tuple(shape)}: {first_line(error)}")
 
 
 def _timm() -> Any:
@@ -102,7 +126,10 @@ def _with_weights(
 ) -> nn.Module:
     """Return the model with timm's own way of fitting weights: other channels, other sizes."""
     classifiers = _names(getattr(settings, "classifier", None))
-    state = without_classifier(read_weights(path), classifiers)
+    state = read_weights(path)
+    if from_first_port(state):
+        state = named_for_timm(state, _own_state(timm, name, given))
+    state = without_classifier(state, classifiers)
     if not state:
         raise UserError(f"{path} holds nothing but a classifier; give the weights of the model")
     changes: dict[str, Any] = {
@@ -123,12 +150,16 @@ def _with_weights(
             name, pretrained=True, pretrained_cfg_overlay=changes, **given
         )
     except UNFIT as error:
-        own = timm.create_model(name, pretrained=False, **given).state_dict()
-        reason = difference(state, own) or first_line(error)
+        reason = difference(state, _own_state(timm, name, given)) or first_line(error)
         raise UserError(f"{path} does not fit timm:{name}: {reason}") from error
     for described in ("pretrained_cfg", "default_cfg"):
         getattr(model, described, {}).pop("state_dict", None)  # or every copy would carry it
     return model
+
+
+def _own_state(timm: Any, name: str, given: Mapping[str, Any]) -> State:
+    state: State = timm.create_model(name, pretrained=False, **given).state_dict()
+    return state
 
 
 def _names(value: str | tuple[str, ...] | None) -> tuple[str, ...]:

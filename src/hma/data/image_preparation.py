@@ -1,21 +1,37 @@
 """Images as tensors: one size, one number of channels, mean and deviation of the training rows."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from hma.data.image_split import Images, normalised
+from hma.data.crops import THROWS, dice_of, parts_of, words_of
+from hma.data.image_files import ImageFiles
+from hma.data.image_split import (
+    Augmentation,
+    Images,
+    draws,
+    mirrored,
+    normalised,
+    shifted_and_mirrored,
+)
 from hma.data.images import ImageRows, Shape
-from hma.data.preparation import FORMAT, PreparationOptions, label_ids
+from hma.data.preparation import FORMAT, PreparationOptions, Transform, label_ids
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch, Kind
 from hma.errors import UserError
 
 READ = 256
+AUGMENTATION: dict[Transform, Augmentation] = {
+    "measured": "shift",
+    "vit": "crop",
+    "vit-mirror": "mirror",
+}
+VIT_SIZE, VIT_GRAY = 224, 0.5
+"""Side in pixels, and both mean and deviation of each channel, that Vision Transformers expect."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +43,7 @@ class ImagePreparation:
         shape: Channels, height, width.
         mean, std: Of each channel over the training rows.
         unit: Whether pixels run from black to full brightness, rather than being any numbers.
+        augmentation: What training does at random, where it is asked to.
     """
 
     classes: tuple[str, ...]
@@ -34,6 +51,7 @@ class ImagePreparation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     unit: bool
+    augmentation: Augmentation = "shift"
     kind: Kind = "image"
 
     def split(
@@ -44,13 +62,32 @@ class ImagePreparation:
         Args:
             source: Where they are.
             places: Which of them; None for all.
-            augment: Whether ``batch_for`` shifts and mirrors them.
+            augment: Whether training sees another variant of them in every epoch.
         """
         images = self._checked(source)
         rows = torch.arange(len(source)) if places is None else torch.as_tensor(list(places))
         labels = label_ids(source, self.classes, places)
         read = partial(_read, images, rows.long(), self.shape)
-        return Images(read, labels, mean=self.mean, std=self.std, augment=augment)
+        variant = partial(self._variant, images, rows.long()) if augment else None
+        return Images(read, labels, mean=self.mean, std=self.std, variant=variant)
+
+    def _variant(
+        self, images: ImageRows, rows: Tensor, places: Tensor, seed: int, epoch: int
+    ) -> Tensor:
+        """Return images as training sees them in an epoch."""
+        wanted = rows[places]
+        if self.augmentation == "shift":
+            plain = images.read(wanted, self.shape, keep=True)
+            return shifted_and_mirrored(plain, *draws(places, seed, epoch))
+        dice = dice_of(words_of(places, seed, epoch), 1 + THROWS)
+        if self.augmentation == "mirror":
+            seen = images.read(wanted, self.shape, keep=True)
+        elif isinstance(images, ImageFiles):
+            seen = images.read_crops(wanted, self.shape, dice[:, 1:])
+        else:
+            whole = images.read(wanted, images.shape_for(wanted.tolist(), None), keep=False)
+            seen = parts_of(whole, self.shape, dice[:, 1:])
+        return mirrored(seen, dice[:, 0] < 0.5)
 
     def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
         """Yield the images in order, holding one batch at a time."""
@@ -95,16 +132,37 @@ class ImagePreparation:
             mean=tuple(values["mean"]),
             std=tuple(values["std"]),
             unit=values["unit"],
+            augmentation=values.get("augmentation", "shift"),
         )
 
 
 def fit_images(
     source: Source, places: Sequence[int], classes: tuple[str, ...], options: PreparationOptions
 ) -> ImagePreparation:
-    """Learn size, channels, mean and deviation from the rows at ``places``."""
+    """Learn size, channels, mean and deviation from the rows at ``places``.
+
+    The transforms for Vision Transformers fix all of these but the channels.
+    """
     images = cast("ImageRows", source)
-    shape = images.shape_for(places, options.image_size)
-    plain = ImagePreparation(classes, shape, (0.0,) * shape[0], (1.0,) * shape[0], images.unit)
+    transform = options.transform or "measured"
+    fixed = transform != "measured"
+    size = options.image_size or (VIT_SIZE if fixed else None)
+    shape = images.shape_for(places, size)
+    mean, std = _measured(images, places, shape) if not fixed else ((VIT_GRAY,) * shape[0],) * 2
+    if fixed and not images.unit:
+        raise UserError(
+            f"transform {transform!r} is for pixels from 0 to 255, but {source.name} holds arrays "
+            "of other numbers; use transform 'measured'"
+        )
+    return ImagePreparation(
+        classes, shape, mean, std, images.unit, augmentation=AUGMENTATION[transform]
+    )
+
+
+def _measured(
+    images: ImageRows, places: Sequence[int], shape: Shape
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of each channel."""
     count, total, squares = 0, torch.zeros(shape[0]).double(), torch.zeros(shape[0]).double()
     for rows in torch.split(torch.as_tensor(list(places)), READ):
         pixels = images.read(rows, shape, keep=True)
@@ -117,7 +175,7 @@ def fit_images(
     mean = total / count
     std = (squares / count - mean * mean).clamp(min=0).sqrt()
     std[std < 1e-6 * scale] = scale  # a channel of one brightness
-    return replace(plain, mean=tuple((mean / scale).tolist()), std=tuple((std / scale).tolist()))
+    return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
 
 
 def read_all(source: Source, shape: Shape) -> None:

@@ -1,18 +1,26 @@
-"""Rows of images: normalised when asked for, and shifted and mirrored in training if wanted."""
+"""Rows of images: normalised when asked for, and another variant in every epoch if wanted."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from hma.data.crops import mixed, words_of
 from hma.data.task import Batch
 
 PADDING = 4
-Words = NDArray[np.uint64]
+Augmentation = Literal["shift", "mirror", "crop"]
+AUGMENTATIONS: dict[Augmentation, str] = {
+    "shift": "random crop with 4 pixels of padding, mirror images",
+    "mirror": "mirror images",
+    "crop": "random part of 8% to 100% of the area, ratio 3:4 to 4:3, resized; mirror images",
+}
+"""What training does at random, in words."""
+Variant = Callable[[Tensor, int, int], Tensor]
+"""Returns images ``(B, C, H, W)`` for places ``(B,)``, a seed and an epoch."""
 
 
 class Images:
@@ -22,7 +30,7 @@ class Images:
         read: Returns images ``(B, C, H, W)``, bytes or floats, for places ``(B,)``.
         labels: Class ids ``(N,)``.
         mean, std: Of each channel; bytes are divided by 255 before.
-        augment: Whether ``batch_for`` shifts and mirrors.
+        variant: Makes the images that ``batch_for`` returns; None makes no difference.
         environment: Training environment of each row ``(N,)``, if there are several.
     """
 
@@ -33,29 +41,33 @@ class Images:
         *,
         mean: tuple[float, ...],
         std: tuple[float, ...],
-        augment: bool = False,
+        variant: Variant | None = None,
         environment: Tensor | None = None,
     ) -> None:
         self.read = read
         self.labels = labels
         self.mean = torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1)
         self.std = torch.tensor(std, dtype=torch.float32).view(-1, 1, 1)
-        self.augment = augment
+        self.variant = variant
         self.environment = environment
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def augment(self) -> bool:
+        """Whether training sees another variant of the rows in every epoch."""
+        return self.variant is not None
 
     def batch(self, places: Tensor) -> Batch:
         """Return the rows at ``places``."""
         return self._batch(self.read(places), places)
 
     def batch_for(self, places: Tensor, *, seed: int, epoch: int) -> Batch:
-        """Return the rows at ``places``, shifted and mirrored if the split augments."""
-        images = self.read(places)
-        if self.augment:
-            images = shifted_and_mirrored(images, *draws(places, seed, epoch))
-        return self._batch(images, places)
+        """Return the rows at ``places`` as they look in ``epoch``, if the split augments."""
+        if self.variant is None:
+            return self.batch(places)
+        return self._batch(self.variant(places, seed, epoch), places)
 
     def _batch(self, images: Tensor, places: Tensor) -> Batch:
         environment = None if self.environment is None else self.environment[places]
@@ -101,9 +113,7 @@ def draws(places: Tensor, seed: int, epoch: int) -> tuple[Tensor, Tensor, Tensor
         >>> int(down.min()), int(down.max()), bool(mirror.any() and not mirror.all())
         (0, 8, True)
     """
-    words = np.full(len(places), seed % 2**64, dtype=np.uint64)
-    for part in (np.uint64(epoch), places.cpu().numpy().astype(np.uint64)):
-        words = mixed(words + part)
+    words = words_of(places, seed, epoch)
     steps = np.uint64(2 * PADDING + 1)
     down = torch.from_numpy((mixed(words + np.uint64(1)) % steps).astype(np.int64))
     right = torch.from_numpy((mixed(words + np.uint64(2)) % steps).astype(np.int64))
@@ -111,11 +121,15 @@ def draws(places: Tensor, seed: int, epoch: int) -> tuple[Tensor, Tensor, Tensor
     return down, right, mirror
 
 
-def mixed(words: Words) -> Words:
-    """Scatter 64-bit words as SplitMix64 does, so that near words end up far apart."""
-    step, first, second = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-    state: Any = words + np.uint64(step)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(first)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(second)
-    result: Words = state ^ (state >> np.uint64(31))
-    return result
+def mirrored(images: Tensor, mirror: Tensor) -> Tensor:
+    """Mirror some images left to right.
+
+    Args:
+        images: ``(B, C, H, W)``.
+        mirror: Which of them, ``(B,)`` of bool.
+
+    Example:
+        >>> mirrored(torch.tensor([[[[1, 2, 3]]]]), torch.tensor([True])).flatten().tolist()
+        [3, 2, 1]
+    """
+    return torch.where(mirror.view(-1, 1, 1, 1), images.flip(3), images)

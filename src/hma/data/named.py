@@ -1,4 +1,4 @@
-"""Data that has a name: digits, MNIST, their coloured versions, and the TU collection."""
+"""Data that has a name: digits, MNIST, their coloured versions, image sets, TU collection."""
 
 import re
 from dataclasses import replace
@@ -18,6 +18,7 @@ from hma.data.preparation import PreparationOptions
 from hma.data.prepared import Prepared, prepare, prepare_splits
 from hma.data.source import Source
 from hma.data.task import InMemory
+from hma.data.torchvision_sets import IMAGE_SETS, image_set, image_set_source
 from hma.data.tu import tu_source
 from hma.errors import UserError
 
@@ -29,12 +30,14 @@ BUILTINS = (
     "mnist:N",
     "colored-mnist",
     "colored-mnist:28",
+    *IMAGE_SETS,
     "tu:NAME",
 )
 """Names as a user writes them; N is the number of training labels per class."""
 PREFIX = "builtin:"
 NAME = re.compile(r"(?P<base>digits|mnist)(:(?P<per_class>\d+))?|colored-digits|"
-                  r"colored-mnist(:(?P<size>14|28))?|tu:(?P<graphs>[\w-]+)")  # fmt: skip
+                  r"colored-mnist(:(?P<size>14|28))?|tu:(?P<graphs>[\w-]+)|"
+                  rf"(?P<images>{'|'.join(IMAGE_SETS)})")  # fmt: skip
 TU_SHARES = {"validation": 0.1, "test": 0.2}
 
 
@@ -86,6 +89,10 @@ def builtin(
     if found["graphs"]:
         source = tu_source(found["graphs"], data_root, download=download)
         return prepare(source, seed=seed, options=options, **TU_SHARES)
+    if found["images"]:
+        return image_set(
+            found["images"], seed=seed, data_root=data_root, download=download, options=options
+        )
     if options not in (None, PreparationOptions()):
         raise UserError(f"{name} is prepared in one way only; leave the options of the input out")
     if found["base"] == "digits":
@@ -109,6 +116,8 @@ def builtin_source(name: str, *, seed: int = 0, data_root: Path | None = None) -
         return mnist_source(data_root)
     if found["graphs"]:
         return tu_source(found["graphs"], data_root)
+    if found["images"]:
+        return image_set_source(found["images"], data_root)
     return builtin(name, seed=seed, data_root=data_root).source
 
 

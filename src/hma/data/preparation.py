@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from hma.data.task import Batch, Kind, Split
 from hma.errors import UserError
 
 FORMAT = 1
+Transform = Literal["measured", "vit", "vit-mirror"]
 
 
 class Preparation(Protocol):
@@ -62,8 +63,13 @@ class PreparationOptions:
 
     image_size: int | None = None
     """Images: side in pixels; by default 32 where the median side is 48 or less, else 224."""
-    augment: bool = False
-    """Images: train on random crops (4 pixels of padding) and mirror images."""
+    transform: Transform | None = None
+    """Images: 'measured' takes mean and deviation from the training rows, and --augment shifts by
+    up to 4 pixels and mirrors; 'vit' is 224 pixels and 0.5 for both, and --augment cuts out random
+    parts and mirrors; 'vit-mirror' only mirrors. By default as the data's authors do, or
+    'measured'."""
+    augment: bool | None = None
+    """Images: train on random variants; by default only where the data's authors do."""
     encoder: str | None = None
     """Text: folder or name of the encoder whose tokenizer cuts the text."""
     max_length: int = 128
@@ -81,6 +87,9 @@ class PreparationOptions:
             for name in ("image_size", "max_length", "max_categories")
             if getattr(self, name) is not None and getattr(self, name) < 1
         ]
+        if self.transform not in (None, *get_args(Transform)):
+            allowed = ", ".join(map(repr, get_args(Transform)))
+            problems.append(f"transform must be one of {allowed}, got {self.transform!r}")
         if problems:
             raise UserError("; ".join(problems))
 
@@ -96,6 +105,7 @@ class PreparationOptions:
 
 CONCERNS: dict[str, Kind] = {
     "image_size": "image",
+    "transform": "image",
     "augment": "image",
     "encoder": "text",
     "max_length": "text",

@@ -1,0 +1,212 @@
+"""Features of a frozen backbone, made once and kept on disk."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from hma.backbones.frozen import KNOWN_FEATURES, Frozen
+from hma.data import AugmentedSplit, InMemory, Split, Task
+from hma.errors import UserError
+from hma.files import written_whole
+
+FORMAT = "1"
+PROBED_ROWS, PROBED_EPOCHS = 16, 3
+PARTS = ("features", "weight", "environment")
+Tensors = dict[str, Tensor]
+
+
+def cached_features(
+    task: Task, backbone: nn.Module, folder: Path, *, batch_size: int = 256
+) -> Task:
+    """Return ``task`` with the backbone's features in place of its rows.
+
+    The features are those of eval mode, in the number format of the weights. A learner with the
+    same frozen backbone trains on them as on the rows themselves, and afterwards takes rows as
+    before. They are kept in ``folder`` under a name made of the backbone's weights and of the
+    data, so that another run finds them; a damaged file is made again.
+
+    Args:
+        task: Rows of any kind; those of training must look the same in every epoch.
+        backbone: The learner's backbone, inside :class:`hma.backbones.Frozen`.
+        folder: Where the features are kept; made if needed.
+        batch_size: Rows that are encoded at a time.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> from hma.backbones import mlp
+        >>> from hma.data.digits import digits
+        >>> backbone = Frozen(mlp(in_features=64, hidden=(16,)))
+        >>> known = cached_features(digits(seed=0), backbone, Path(mkdtemp()))
+        >>> batch = known.train.batch(torch.tensor([3, 5]))
+        >>> rows = digits(seed=0).train.batch(batch.ids)
+        >>> torch.allclose(backbone(batch.x), backbone(rows.x), atol=1e-6)
+        True
+    """
+    if not isinstance(backbone, Frozen):
+        raise UserError(
+            f"only features that never change can be kept, and {type(backbone).__name__} may "
+            "train; wrap it in hma.backbones.Frozen"
+        )
+    if augments(task.train):
+        raise UserError(
+            f"the training rows of {task.name!r} look different in every epoch, so their features "
+            "cannot be kept; turn the augmentation off or encode the rows in every step"
+        )
+    key = _key(task, backbone)
+    path = folder / f"features-{key[:32]}.safetensors"
+    tensors = _read(path, key, task, backbone.feature_dim)
+    if tensors is None:
+        tensors = _encoded(task, backbone, batch_size)
+        _write(tensors, path, key)
+    splits = {name: _split(name, split, tensors) for name, split in _splits(task).items()}
+    about = {"width": backbone.feature_dim, "key": key}
+    return replace(
+        task,
+        train=splits["train"],
+        validation=splits["validation"],
+        tests={name: splits[f"test {name}"] for name in task.tests},
+        facts={**task.facts, "features": about},
+    )
+
+
+def augments(split: Split) -> bool:
+    """Tell whether training sees other rows in ``split`` from epoch to epoch.
+
+    A split may say so itself, in ``augment``; otherwise some rows are looked at for some epochs.
+    """
+    if not isinstance(split, AugmentedSplit) or not len(split):
+        return False
+    said = getattr(split, "augment", None)
+    if isinstance(said, bool):
+        return said
+    places = _probed(split)
+    plain = list(_tensors(split.batch(places).x))
+    for epoch in range(PROBED_EPOCHS):
+        seen = list(_tensors(split.batch_for(places, seed=0, epoch=epoch).x))
+        if len(seen) != len(plain) or not all(map(torch.equal, seen, plain)):
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------- what a name is made of
+
+
+def _key(task: Task, backbone: Frozen) -> str:
+    """Return a hash of weights and rows; of rows whose source is known by hash, some are read."""
+    digest = hashlib.sha256(f"format {FORMAT}\n{backbone!r}\n".encode())
+    for name, value in backbone.state_dict().items():
+        _add(digest, name, value)
+    known = "fingerprint" in task.facts
+    about = [task.name, task.kind, task.classes, task.shape, dict(task.facts)]
+    digest.update(json.dumps(about, sort_keys=True, default=str).encode())
+    for name, split in _splits(task).items():
+        _add(digest, f"labels of {name}", split.labels)
+        rows = _probed(split) if known else torch.arange(len(split))
+        for places in torch.split(rows, 256) if len(rows) else ():
+            for tensor in _tensors(split.batch(places).x):
+                _add(digest, name, tensor)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, value: Tensor) -> None:
+    plain = value.detach().cpu().contiguous()
+    digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
+    digest.update(_bytes(plain))
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return memoryview(tensor.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def _probed(split: Split) -> Tensor:
+    count = min(len(split), PROBED_ROWS)
+    return torch.linspace(0, max(len(split) - 1, 0), count, dtype=torch.float64).long()
+
+
+def _tensors(x: Any) -> Iterator[Tensor]:
+    """Yield the tensors inside a batch's ``x``: a tensor, a mapping, or a PyG batch."""
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, Mapping):
+        for name in sorted(x):
+            yield from _tensors(x[name])
+    elif isinstance(x, list | tuple):
+        for item in x:
+            yield from _tensors(item)
+    elif hasattr(x, "to_dict"):
+        yield from _tensors(x.to_dict())
+
+
+# ---------------------------------------------------------------------------- making and keeping
+
+
+def _splits(task: Task) -> dict[str, Split]:
+    tests = {f"test {name}": split for name, split in task.tests.items()}
+    return {"train": task.train, "validation": task.validation} | tests
+
+
+def _encoded(task: Task, backbone: Frozen, batch_size: int) -> Tensors:
+    """Return features of every split, with what else a batch holds beside labels."""
+    held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
+    found: Tensors = {}
+    for name, split in _splits(task).items():
+        parts: dict[str, list[Tensor]] = {part: [] for part in PARTS}
+        for places in torch.split(torch.arange(len(split)), batch_size) if len(split) else ():
+            batch = split.batch(places)
+            parts["features"].append(backbone(batch.to(held.device).x).cpu())
+            for part, value in (("weight", batch.weight), ("environment", batch.environment)):
+                if value is not None:
+                    parts[part].append(value)
+        parts["features"].append(torch.empty(0, backbone.feature_dim, dtype=held.dtype))
+        found |= {f"{name}/{part}": torch.cat(rows) for part, rows in parts.items() if rows}
+    return found
+
+
+def _split(name: str, split: Split, tensors: Tensors) -> InMemory:
+    features, weight, environment = (tensors.get(f"{name}/{part}") for part in PARTS)
+    assert features is not None
+    return InMemory({KNOWN_FEATURES: features}, split.labels, environment, weight)
+
+
+def _sha256(tensors: Tensors) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        _add(digest, name, tensors[name])
+    return digest.hexdigest()
+
+
+def _write(tensors: Tensors, path: Path, key: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"format": FORMAT, "key": key, "sha256": _sha256(tensors)}
+    with written_whole(path) as temporary:
+        save_file(tensors, temporary, metadata=about)
+
+
+def _read(path: Path, key: str, task: Task, width: int) -> Tensors | None:
+    """Return the features kept at ``path``; None where there are none, or damaged ones."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        problem = str(error)
+    else:
+        shapes = {f"{name}/features": (len(rows), width) for name, rows in _splits(task).items()}
+        fit = all(name in tensors and tensors[name].shape == shapes[name] for name in shapes)
+        if about.get("key") == key and fit and about.get("sha256") == _sha256(tensors):
+            return tensors
+        problem = "its content does not match its hash"
+    warnings.warn(f"{path} is damaged ({problem}); its features are made again", stacklevel=3)
+    return None

@@ -1,0 +1,232 @@
+"""Random parts and mirror images against torchvision's own, and what they may depend on."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
+from hma.data.arrays import ArrayImages
+from hma.data.crops import THROWS, dice_of, part_of, parts_of, words_of
+from hma.data.image_files import ImageFiles
+from hma.errors import UserError
+from hma.torchvision_ops import ensure_torchvision
+
+needs_torchvision = pytest.mark.skipif(
+    importlib.util.find_spec("torchvision") is None, reason="needs the vision extra"
+)
+
+
+class LoadedDice:
+    """Stands in for torch inside torchvision's transform, with four throws for each attempt."""
+
+    exp, log = torch.exp, torch.log
+
+    def __init__(self, dice):
+        self.attempts = iter(dice[place : place + 4] for place in range(0, THROWS, 4))
+        self.left = []
+
+    def throw(self):
+        return self.left.pop(0)
+
+    def empty(self, _):
+        if len(self.left) != 3:  # not the shape, so the area: a new attempt
+            self.left = list(next(self.attempts))
+        return self
+
+    def uniform_(self, low, high):
+        return float(low) + torch.tensor(self.throw(), dtype=torch.float64) * (
+            float(high) - float(low)
+        )
+
+    def randint(self, _, most, size):
+        return torch.tensor(int(self.throw() * most))
+
+
+def torchvisions_part(height, width, dice, monkeypatch):
+    ensure_torchvision()
+    from torchvision.transforms import v2
+    from torchvision.transforms.v2 import _geometry
+
+    transform = v2.RandomResizedCrop(224)
+    monkeypatch.setattr(_geometry, "torch", LoadedDice(dice))
+    found = transform.make_params([torch.zeros(3, height, width)])
+    return found["top"], found["left"], found["height"], found["width"]
+
+
+@needs_torchvision
+@pytest.mark.parametrize(
+    ("height", "width"), [(224, 224), (300, 640), (37, 500), (500, 37), (5, 4), (1, 1), (90, 60)]
+)
+def test_parts_are_those_of_torchvision(height, width, monkeypatch):
+    dice = dice_of(words_of(torch.arange(60), seed=4, epoch=2), THROWS).tolist()
+    for row in dice:
+        with monkeypatch.context() as patch:
+            expected = torchvisions_part(height, width, row, patch)
+        assert part_of(height, width, row) == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 2**32))
+def test_a_part_lies_inside_the_image(height, width, seed):
+    dice = dice_of(words_of(torch.arange(1), seed, epoch=0), THROWS)[0].tolist()
+    top, left, tall, wide = part_of(height, width, dice)
+    assert 0 <= top <= top + tall <= height
+    assert 0 <= left <= left + wide <= width
+    assert tall >= 1
+    assert wide >= 1
+
+
+def test_dice_are_even_and_independent_of_one_another():
+    dice = dice_of(words_of(torch.arange(20_000), seed=0, epoch=1), 5)
+    assert float(dice.min()) < 1e-3
+    assert float(dice.max()) > 1 - 1e-3
+    torch.testing.assert_close(dice.mean(0), torch.full((5,), 0.5).double(), rtol=0, atol=0.01)
+    correlation = np.corrcoef(dice.T.numpy()) - np.eye(5)
+    assert np.abs(correlation).max() < 0.03
+    other = dice_of(words_of(torch.arange(20_000), seed=0, epoch=2), 5)
+    assert abs(np.corrcoef(dice[:, 0], other[:, 0])[0, 1]) < 0.03
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    for place, name in enumerate(["cat", "dog"]):
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            generator = np.random.default_rng(10 * place + number)
+            rough = generator.integers(0, 256, (5, 7, 3), np.uint8)
+            size = (60 + 9 * number, 50 + 7 * place)
+            Image.fromarray(rough).resize(size).save(tmp_path / name / f"{number}.png")
+    return tmp_path
+
+
+def prepared(folder, transform="vit", augment=True, size=24):
+    options = PreparationOptions(transform=transform, augment=augment, image_size=size)
+    return prepare(open_source(folder), seed=0, options=options)
+
+
+@needs_torchvision
+def test_training_sees_what_torchvision_cuts_resizes_mirrors_and_normalises(photographs):
+    ensure_torchvision()
+    from torchvision.transforms.v2 import functional
+
+    ready = prepared(photographs)
+    places = torch.tensor([3, 0, 5])
+    seen = ready.task.train.batch_for(places, seed=11, epoch=4)
+    dice = dice_of(words_of(places, 11, 4), 1 + THROWS)
+    for row, place in enumerate(places.tolist()):
+        file = ready.source.files[ready.places["train"][place]]
+        with Image.open(file) as opened:
+            image = opened.convert("RGB")
+        part = part_of(image.height, image.width, dice[row, 1:].tolist())
+        cut = functional.resized_crop(image, *part, size=[24, 24])
+        if dice[row, 0] < 0.5:
+            cut = functional.horizontal_flip(cut)
+        scaled = functional.to_dtype(functional.to_image(cut), torch.float32, scale=True)
+        expected = functional.normalize(scaled, [0.5] * 3, [0.5] * 3)
+        torch.testing.assert_close(seen.x[row], expected.as_subclass(torch.Tensor))
+    assert 0 < int((dice[:, 0] < 0.5).sum()) < 3  # some mirrored, some not
+
+
+@needs_torchvision
+def test_evaluation_sees_the_whole_picture_resized(photographs):
+    ensure_torchvision()
+    from torchvision.transforms.v2 import functional
+
+    ready = prepared(photographs)
+    for name, split in {"validation": ready.task.validation, **ready.task.tests}.items():
+        places = torch.arange(len(split))
+        for image, row in zip(split.batch(places).x, ready.places[name], strict=True):
+            with Image.open(ready.source.files[row]) as opened:
+                small = functional.resize(opened.convert("RGB"), [24, 24])
+            scaled = functional.to_dtype(functional.to_image(small), torch.float32, scale=True)
+            torch.testing.assert_close(image, scaled.as_subclass(torch.Tensor) * 2 - 1)
+        assert torch.equal(split.batch_for(places, seed=0, epoch=3).x, split.batch(places).x)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.permutations(range(8)), st.integers(0, 5), st.sampled_from(["vit", "vit-mirror"]))
+def test_a_row_depends_on_place_seed_and_epoch_alone(order, epoch, transform):
+    pixels = torch.randint(0, 256, (8, 3, 20, 30), generator=torch.Generator().manual_seed(0))
+    source = ArrayImages("noise", pixels.to(torch.uint8), ["a", "b"] * 4, unit=True)
+    ready = prepare(
+        source,
+        seed=0,
+        validation=0.25,
+        test=0,
+        options=PreparationOptions(transform=transform, augment=True, image_size=12),
+    )
+    split = ready.task.train
+    order = [place for place in order if place < len(split)]
+    together = split.batch_for(torch.tensor(order), seed=7, epoch=epoch).x
+    for place, seen in zip(order, together, strict=True):
+        torch.randperm(5)  # the global generator has no say
+        alone = split.batch_for(torch.tensor([place]), seed=7, epoch=epoch).x[0]
+        torch.testing.assert_close(seen, alone, rtol=0, atol=0)
+    places = torch.arange(len(split))
+    epochs = [split.batch_for(places, seed=7, epoch=number).x for number in range(epoch, epoch + 4)]
+    assert any(not torch.equal(epochs[0], other) for other in epochs[1:])
+
+
+def test_mirroring_alone_shows_each_picture_or_its_mirror_image(photographs):
+    split = prepared(photographs, "vit-mirror").task.train
+    places = torch.arange(len(split))
+    plain, seen = split.batch(places).x, split.batch_for(places, seed=0, epoch=0).x
+    sides = [
+        (torch.equal(a, b), torch.equal(a.flip(2), b)) for a, b in zip(plain, seen, strict=True)
+    ]
+    assert all(same != mirror for same, mirror in sides)
+    assert len(set(sides)) == 2
+
+
+def test_parts_of_arrays_are_cut_from_the_array_itself():
+    pixels = torch.arange(2 * 3 * 10 * 12).view(2, 3, 10, 12).float()
+    dice = dice_of(words_of(torch.arange(2), 0, 0), THROWS)
+    for row in range(2):
+        top, left, tall, wide = part_of(10, 12, dice[row].tolist())
+        exact = parts_of(pixels[row : row + 1], (3, tall, wide), dice[row : row + 1])[0]
+        assert torch.equal(exact, pixels[row, :, top : top + tall, left : left + wide])
+    assert parts_of(pixels[:0], (3, 4, 4), dice[:0]).shape == (0, 3, 4, 4)
+
+
+def test_vision_transformers_get_their_size_and_gray(photographs):
+    ready = prepared(photographs, size=None)
+    assert ready.task.shape == (3, 224, 224)
+    assert ready.preparation.mean == ready.preparation.std == (0.5, 0.5, 0.5)
+    assert ready.task.facts["augmentation"].startswith("random part of 8% to 100%")
+    again = preparation_from_json(ready.preparation.to_json())
+    assert again == ready.preparation
+    old = {k: v for k, v in ready.preparation.to_json().items() if k != "augmentation"}
+    assert preparation_from_json(old).augmentation == "shift"
+    assert "augmentation" not in prepared(photographs, augment=None).task.facts
+
+
+def test_large_pictures_are_decoded_again_not_kept(photographs):
+    files = [(file, file.parent.name) for file in sorted(photographs.rglob("*.png"))]
+    source = ImageFiles("photographs", photographs, files)
+    ready = prepare(source, seed=0, options=PreparationOptions(transform="vit", augment=True))
+    ready.task.train.batch_for(torch.arange(3), seed=0, epoch=0)
+    assert not source._kept
+
+
+def test_a_picture_that_became_unreadable_is_named(photographs):
+    ready = prepared(photographs)
+    file = ready.source.files[ready.places["train"][2]]
+    file.write_bytes(b"no picture")
+    with pytest.raises(UserError, match=f"{file.name} cannot be read as an image"):
+        ready.task.train.batch_for(torch.tensor([2]), seed=0, epoch=0)
+
+
+def test_numbers_that_are_no_pixels_have_no_half_gray():
+    source = ArrayImages("waves", torch.randn(20, 1, 8, 8), ["a", "b"] * 10, unit=False)
+    with pytest.raises(UserError, match="transform 'vit' is for pixels from 0 to 255"):
+        prepare(source, seed=0, options=PreparationOptions(transform="vit"))
+
+
+def test_an_unknown_transform_is_refused():
+    with pytest.raises(UserError, match="transform must be one of 'measured', 'vit'"):
+        PreparationOptions(transform="vti")
