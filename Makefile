@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test lint types format bench clean
+.PHONY: quickstart test lint types format bench results clean
 
 quickstart: $(VENV)/.user
 	$(BIN)/hma quickstart
@@ -25,6 +25,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/hma bench
+
+results: $(VENV)/.user
+	$(BIN)/hma report all --results results --experiments experiments -o docs/results
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

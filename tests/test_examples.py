@@ -21,9 +21,10 @@ FACTS = {
     "skorch_digits.py": (["skorch", "sklearn"], 0.9),
     "timm_frozen.py": (["timm", "torchvision", "sklearn"], 0.7),
     "graph_mutag.py": (["torch_geometric"], 0.7),
+    "vit_tuning.py": (["timm", "torchvision", "sklearn", "lightning"], 0.6),
 }
 NEEDS_DATA = ["graph_mutag.py"]
-SLOW = ["lightning_callback.py", "huggingface_trainer.py", "skorch_digits.py"]
+SLOW = ["lightning_callback.py", "huggingface_trainer.py", "skorch_digits.py", "vit_tuning.py"]
 
 
 def marked(name):

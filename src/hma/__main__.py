@@ -11,6 +11,9 @@ def main() -> None:
         if (error.name or "").startswith("hma"):
             raise
         sys.exit(_refuse(f"the command line needs {error.name}: pip install 'hma-torch[cli]'"))
+    except KeyboardInterrupt:
+        _refuse("interrupted before anything was done")
+        sys.exit(130)
     run()
 
 

@@ -60,8 +60,8 @@ def test_two_devices_come_to_the_same_as_one(points, run_hma, tmp_path, how):
 
 @pytest.mark.slow
 def test_an_interruption_is_told_once_and_the_same_command_continues(points, run_hma, tmp_path):
-    options = ["--epochs", "300", *QUICK[2:], "--no-compare", "--devices", "2"]
-    options += ["--checkpoint-every-seconds", "0.2", "-o", str(tmp_path / "run")]
+    options = ["--epochs", "40", *QUICK[2:], "--no-compare", "--devices", "2"]
+    options += ["--checkpoint-every-steps", "4", "-o", str(tmp_path / "run")]
     process = subprocess.Popen(
         [*COMMANDS["module"], "train", str(points), *options],
         stdout=subprocess.PIPE,
@@ -78,9 +78,9 @@ def test_an_interruption_is_told_once_and_the_same_command_continues(points, run
     assert process.returncode == 130
     (line,) = said.splitlines()
     assert line.startswith("hma: stopped by Ctrl-C after step")
-    assert line.endswith("the same command continues")
+    assert line.endswith("start the same run again to go on from there")
     assert hma("train", points, *options).returncode == 0
-    assert len(Record.read(tmp_path / "run" / "memory" / "record.json").epochs) == 300
+    assert len(Record.read(tmp_path / "run" / "memory" / "record.json").epochs) == 40
 
 
 def test_mistakes_are_found_before_any_process_is_started(points, refuses, tmp_path):

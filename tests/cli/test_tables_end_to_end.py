@@ -90,9 +90,18 @@ def test_an_explanation_names_training_rows_and_slots(trained, cancer, run_hma, 
     assert ended.code == 0, ended.err
     assert ended.out.count("training row") == 5
     assert ended.out.count("slot ") >= 5
+    assert "neighbour" not in ended.out  # the row was asked about alone
     page = (tmp_path / "why.html").read_text()
     assert page.count("training row:") == 5
     assert "http" not in page
+
+
+def test_an_explanation_in_a_batch_names_other_rows_as_neighbours(trained, cancer, run_hma):
+    run, _ = trained
+    ended = run_hma("explain", run, cancer, "--index", 7, "--context", "batch", "--top", "300")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("neighbour") == 255
+    assert ended.out.count("the row itself") == 1
 
 
 def test_the_same_command_again_shows_the_finished_run(trained, cancer, run_hma):
@@ -191,13 +200,23 @@ def test_a_full_disk_ends_with_one_line_and_keeps_earlier_results(
     assert (run / "report.html").read_bytes() == before
 
 
+LONGER = [*QUICK[:2], "--epochs", "20", "--queue-size", "64", "--checkpoint-every-steps", "5"]
+LONGER += ["--schedule", "cosine", "--no-report"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cancer, run_hma):
+    run = cancer.parent / "undisturbed"
+    assert run_hma("train", cancer, *LONGER, "-o", run).code == 0
+    return run
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL])
-def test_an_interrupted_run_ends_like_an_undisturbed_one(how, cancer, run_hma, tmp_path):
-    options = [*QUICK[:2], "--epochs", "40", "--queue-size", "64", "--checkpoint-every-steps", "5"]
-    options += ["--schedule", "cosine", "--no-report"]
-    assert run_hma("train", cancer, *options, "-o", tmp_path / "whole").code == 0
-    command = [sys.executable, "-m", "hma", "train", str(cancer), *options]
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_like_an_undisturbed_one(
+    how, cancer, undisturbed, run_hma, tmp_path
+):
+    command = [sys.executable, "-m", "hma", "train", str(cancer), *LONGER]
     command += ["-o", str(tmp_path / "cut")]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True
@@ -206,12 +225,17 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(how, cancer, run_hma, t
     while process.poll() is None and not (marks.exists() and any(marks.iterdir())):
         time.sleep(0.02)
     process.send_signal(how)
-    process.communicate()
-    assert run_hma("train", cancer, *options, "-o", tmp_path / "cut").code == 0
+    said = process.communicate()[1].splitlines()
+    assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
+    if how != signal.SIGKILL:
+        name = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[how]
+        assert len(said) == 1
+        assert said[0].startswith(f"hma: stopped by {name} after step ")
+        assert said[0].endswith("start the same run again to go on from there")
+    assert run_hma("train", cancer, *LONGER, "-o", tmp_path / "cut").code == 0
     for which in ("plain", "memory"):
-        whole, cut = (Record.read(tmp_path / n / which / "record.json") for n in ("whole", "cut"))
+        folders = undisturbed / which, tmp_path / "cut" / which
+        whole, cut = (Record.read(folder / "record.json") for folder in folders)
         assert cut.repeatable() == whole.repeatable()
-        first, second = (
-            load_file(tmp_path / n / which / "weights.safetensors") for n in ("whole", "cut")
-        )
+        first, second = (load_file(folder / "weights.safetensors") for folder in folders)
         assert all((first[name] == second[name]).all() for name in first)

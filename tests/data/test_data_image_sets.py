@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import pickle
+import sys
 import urllib.error
 
 import numpy as np
@@ -295,3 +296,10 @@ def test_the_papers_choices_give_way_one_by_one(datasets, tmp_path, monkeypatch)
     ready = builtin("dtd", seed=0, data_root=tmp_path, options=options)
     assert ready.preparation.mean != (0.5,) * 3
     assert ready.task.facts["augmentation"].startswith("random crop with 4")
+
+
+def test_a_package_that_is_missing_is_named(datasets, tmp_path, monkeypatch):
+    fake_flowers(tmp_path, datasets, monkeypatch)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(UserError, match="the labels of Flowers102 needs scipy: pip install scipy"):
+        builtin("flowers102", seed=0, data_root=tmp_path)

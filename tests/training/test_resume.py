@@ -1,5 +1,6 @@
 """A run interrupted at any moment and started again ends as if nothing had happened."""
 
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from training_cases import (
     small_task,
 )
 
+from hma.errors import UserError
 from hma.training import Interrupted, Record
 from hma.training.folder import RunFolder
 
@@ -285,6 +287,17 @@ def test_the_same_call_again_returns_the_finished_record_and_its_weights(tmp_pat
     assert quietly(second, task, recipe, folder=tmp_path).to_json() == record.to_json()
     pairs = zip(first.model.state_dict().items(), second.model.state_dict().items(), strict=True)
     assert all(name == other and torch.equal(a, b) for (name, a), (other, b) in pairs)
+
+
+def test_a_field_that_recipes_have_got_since_counts_as_its_default(tmp_path):
+    task, recipe = small_task(), replace(EVERYTHING, epochs=1, patience=None)
+    quietly(memory_learner(task), task, recipe, folder=tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["setup"]["recipe"].pop("drop_last") is False
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    assert quietly(memory_learner(task), task, recipe, folder=tmp_path).seconds == record["seconds"]
+    with pytest.raises(UserError, match=r"recipe\.drop_last was false, is true now"):
+        quietly(memory_learner(task), task, replace(recipe, drop_last=True), folder=tmp_path)
 
 
 def test_a_run_in_memory_comes_to_the_same_as_one_in_a_folder(short):

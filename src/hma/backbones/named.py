@@ -14,7 +14,9 @@ from hma.backbones.frozen import Frozen
 from hma.backbones.gnn import GCN, GIN
 from hma.backbones.mlp import mlp
 from hma.backbones.pretrained import hf_backbone, timm_backbone
+from hma.backbones.prompts import PromptKind
 from hma.backbones.resnet import resnet18
+from hma.backbones.vit import Tuning, vit
 from hma.backbones.weights import expect_weights_file, load_weights, read_weights
 from hma.errors import UserError
 
@@ -27,6 +29,7 @@ TAKES: dict[str, tuple[Kind, ...]] = {
     "gin": ("graph",),
     "gcn": ("graph",),
     "timm:NAME": ("image",),
+    "vit:NAME": ("image",),
     "hf:NAME_OR_DIR": ("text",),
 }
 """Which kinds of rows each backbone reads."""
@@ -54,16 +57,23 @@ class Described(Protocol):
 
 
 def backbone_for(
-    spec: str, *, weights: str | Path | None = None, frozen: bool = False
+    spec: str,
+    *,
+    weights: str | Path | None = None,
+    frozen: bool = False,
+    tuning: Tuning = "full",
+    prompts: PromptKind | None = None,
 ) -> Callable[[Described], nn.Module]:
     """Return a function that builds the backbone ``spec`` for a task.
 
     Args:
         spec: ``mlp``, ``cnn``, ``resnet18``, ``gin``, ``gcn``, ``timm:NAME`` (a name of
-            ``timm.list_models()``) or ``hf:NAME_OR_DIR`` (a folder with a text encoder, or a
-            name in the local Hugging Face cache). Nothing is ever downloaded.
+            ``timm.list_models()``), ``vit:NAME`` (a Vision Transformer of timm that can be tuned
+            in part) or ``hf:NAME_OR_DIR`` (a folder with a text encoder, or a name in the local
+            Hugging Face cache). Nothing is ever downloaded.
         weights: A local file to start from: safetensors, or a state dict that torch saved.
         frozen: Keep the encoder as it is; only the memory and the head learn.
+        tuning, prompts: Which part of ``vit:NAME`` trains, see :func:`hma.backbones.vit.vit`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -73,12 +83,14 @@ def backbone_for(
         >>> backbone_for("gni")
         Traceback (most recent call last):
         hma.errors.UserError: backbone must be one of mlp, cnn, resnet18, gin, gcn, timm:NAME, \
-hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
+vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     """
     family, name = _parsed(spec)
     path = None if weights is None else Path(weights).expanduser()
     if path is not None:
         expect_weights_file(path)
+    if family != "vit" and (tuning != "full" or prompts is not None):
+        raise UserError(f"tuning and prompts are for vit:NAME, got {spec!r} with them")
     if frozen and path is None and family != "hf":
         warnings.warn(
             f"{spec} is frozen and has no weights, so it stays at its random start; give weights, "
@@ -88,6 +100,9 @@ hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
 
     def build(task: Described) -> nn.Module:
         _expect_fit(spec, family, task)
+        if family == "vit":
+            part: Tuning = "none" if frozen else tuning
+            return vit(name, task.shape, tuning=part, prompts=prompts, weights=path)
         encoder = _built(family, name, task.shape, path)
         if path is not None and family not in ("timm", "hf"):  # those two fit weights their way
             load_weights(encoder, read_weights(path), path, spec)

@@ -1,6 +1,7 @@
 """Encoders of other libraries by name: image models of timm, text models of Hugging Face."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -179,9 +180,10 @@ def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> Transfor
     folder = Path(name).expanduser()
     source = str(folder) if folder.is_dir() else name
     try:
-        model, report = transformers.AutoModel.from_pretrained(
-            source, local_files_only=True, output_loading_info=True
-        )
+        with _without_bars(transformers.utils.logging):
+            model, report = transformers.AutoModel.from_pretrained(
+                source, local_files_only=True, output_loading_info=True
+            )
     except (OSError, ValueError) as error:
         raise UserError(_not_loaded(name, folder, error)) from error
     absent = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
@@ -220,3 +222,15 @@ def _not_loaded(name: str, folder: Path, error: Exception) -> str:
         f"hf:{name} is neither a folder nor in the local cache; fetch it once with "
         f"`hf download {name}`, or give a folder that save_pretrained wrote"
     )
+
+
+@contextmanager
+def _without_bars(logging: Any) -> Iterator[None]:
+    """Keep Hugging Face from drawing a bar for every file it reads."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

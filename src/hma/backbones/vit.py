@@ -56,11 +56,8 @@ class TunedViT(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; blocks that stay as they are stay in eval mode too."""
-        super().train(mode)
-        if self.tuning == "part":
-            self.model.eval()
-        return self
+        """Set the mode; tuned in part it stays in eval mode, for nothing in it depends on that."""
+        return super().train(mode and self.tuning != "part")
 
     def forward(self, images: Tensor) -> Tensor:
         """Return one vector per image."""

@@ -14,6 +14,7 @@ from hma.cli.quickstart import quickstart
 from hma.cli.report import report
 from hma.cli.run import run as run_command
 from hma.cli.run import tables
+from hma.cli.search import search
 from hma.cli.train import train
 from hma.config import ConfigError
 from hma.errors import UserError
@@ -28,7 +29,11 @@ app = App(
     version=hma.__version__,
     suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
 )
-for command in (quickstart, train, evaluate, predict, explain, tables, run_command, report, bench):
+COMMANDS = (
+    *(quickstart, train, evaluate, predict, explain, report),
+    *(tables, run_command, search, bench),
+)
+for command in COMMANDS:
     app.command(command, name=command.__name__)
 
 
@@ -43,7 +48,7 @@ def run() -> None:
             raise
         _stop(f"{error}; earlier results are untouched", code=2)
     except Interrupted as error:
-        _stop(f"{error}; the same command continues", code=130)
+        _stop(str(error), code=error.exit_code)
     except KeyboardInterrupt:
         _stop("interrupted; the same command continues", code=130)
 

@@ -44,7 +44,8 @@ def quickstart(
     console.print(_table(lines, seeds))
     console.print(
         "PARAM has HMA's blocks but no memory and no neighbours: what it gains is not memory's.\n"
-        "Context 'batch' sees the other rows of a test batch; 'alone' never does."
+        "Context 'batch' sees the other rows of a test batch, 'batch-sorted' those beside it in\n"
+        "the data; 'alone' never does."
     )
     with console.status("writing the page"):
         page = write_page(train(PAGE, folder, progress=SilentProgress()))

@@ -1,25 +1,155 @@
-"""``hma report``: the page of a run."""
+"""``hma report``: the page of a run, or the measured numbers of a table."""
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
 
+from hma.cli.run import PLACES, Places
+from hma.errors import UserError
+from hma.files import written_whole
+from hma.report.table import (
+    TableReport,
+    latex,
+    markdown,
+    page,
+    plain_text,
+    terminal,
+    write_documents,
+)
+from hma.report.table.documents import report_of
 from hma.runs import Run, write_page
+from hma.tables import Results, Table, experiments_folder, find_table, load_tables
+
+Format = Literal["terminal", "markdown", "latex", "html"]
+SUFFIXES: dict[str, Format] = {
+    ".txt": "terminal",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".html": "html",
+}
+ALL = "all"
+DOCUMENTS = Path("docs/results")
 
 
-def report(run: Path, *, output: Annotated[Path | None, Parameter(alias="-o")] = None) -> None:
-    """Write one self-contained HTML page about a run.
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Which part of a table."""
+
+    budget: str | None = None
+    """smoke, small or paper; small if not given."""
+    only: str | None = None
+    """TASK/METHOD, TASK or METHOD; * stands for anything."""
+    seeds: int | None = None
+    """Number of seeds; the budget's if not given."""
+
+
+WHOLE = Part()
+
+
+def report(
+    what: str,
+    *,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    format: Format | None = None,
+    part: Annotated[Part, Parameter(name="*")] = WHOLE,
+    places: Annotated[Places, Parameter(name="*")] = PLACES,
+) -> None:
+    """Show what is measured: of a table, beside what the paper prints, or of a run.
+
+    A run gives one self-contained HTML page. A table is printed, or written as Markdown, LaTeX
+    or such a page; what is missing is shown as missing.
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
+    what
+        A folder that hma train wrote, a key that hma tables lists, or 'all' for a folder with a
+        Markdown document and the drawings of every table that has records.
     output
-        Where to; report.html in the run folder if not given.
+        Where to. For a run report.html in its folder if not given, for 'all' docs/results.
+    format
+        terminal, markdown, latex or html; by the suffix of the output if not given.
     """
+    if (Path(what) / "run.json").is_file():
+        _report_run(Path(what), output, format, part)
+    elif what == ALL:
+        _report_all(output or DOCUMENTS, format, part, places)
+    else:
+        table = _table(what, places)
+        found = report_of(
+            table, part.budget or "small", Results(places.results), only=part.only, seeds=part.seeds
+        )
+        _write(found, output, format or _format(output))
+
+
+def _report_run(run: Path, output: Path | None, format: Format | None, part: Part) -> None:
+    if format not in (None, "html"):
+        raise UserError(f"the report of a run is a page: --format must be html, got {format}")
+    if part != WHOLE:
+        raise UserError(f"{run} is a run: --budget, --only and --seeds are for tables")
     console = Console()
     with console.status("gathering"):
         page = write_page(Run.open(run), output)
     console.print(f"wrote {page}")
+
+
+def _report_all(folder: Path, format: Format | None, part: Part, places: Places) -> None:
+    if format not in (None, "markdown"):
+        raise UserError(f"the documents of all tables are Markdown: --format {format} is for one")
+    if part != WHOLE:
+        raise UserError("all takes no --budget, --only or --seeds: it shows what is measured")
+    tables = load_tables(experiments_folder(places.experiments))
+    written = write_documents(tables.values(), Results(places.results), folder)
+    if not written:
+        raise UserError(f"no table has a record in {places.results}; hma run measures one")
+    for path in written:
+        print(f"wrote {path}")
+
+
+def _table(what: str, places: Places) -> Table:
+    try:
+        return find_table(experiments_folder(places.experiments), what)[0]
+    except UserError as error:
+        raise UserError(
+            f"{what} is neither a run (a folder with run.json, as hma train writes) nor a table: "
+            f"{error}"
+        ) from error
+
+
+def _format(output: Path | None) -> Format:
+    if output is None:
+        return "terminal"
+    if output.suffix not in SUFFIXES:
+        raise UserError(
+            f"--output must end in {', '.join(SUFFIXES)}, or say --format; got {output}"
+        )
+    return SUFFIXES[output.suffix]
+
+
+def _write(found: TableReport, output: Path | None, format: Format) -> None:
+    if format == "html" and output is None:
+        output = Path(f"{found.key}-{found.budget}.html")
+    if output is None and format == "terminal" and sys.stdout.isatty():
+        console = Console()
+        for part in terminal(found):
+            console.print(part, highlight=False)
+        return
+    text = _text(found, format)
+    if output is None:
+        print(text, end="")
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(output) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    print(f"wrote {output}")
+
+
+def _text(found: TableReport, format: Format) -> str:
+    if format == "terminal":
+        return plain_text(found)
+    if format == "markdown":
+        return markdown([found])
+    return latex(found) if format == "latex" else page(found)

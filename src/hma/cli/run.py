@@ -1,5 +1,6 @@
 """``hma tables`` and ``hma run``: which tables there are, and running what is missing of one."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,17 @@ class Places:
     """Folder of the records."""
     experiments: Path | None = None
     """Folder of the experiment files; ./experiments or hma's own if not given."""
+    data_root: Path | None = None
+    """Folder of the data; $HMA_DATA or the cache folder if not given."""
 
 
 PLACES = Places()
+
+
+def use_data_root(places: Places) -> None:
+    """Let every process that runs a cell find the data."""
+    if places.data_root is not None:
+        os.environ["HMA_DATA"] = str(places.data_root.expanduser().absolute())
 
 
 def tables(*, places: Annotated[Places, Parameter(name="*")] = PLACES) -> None:
@@ -79,7 +88,7 @@ def run(
     table
         A key that hma tables lists.
     only
-        TASK/METHOD, TASK or METHOD; * stands for anything.
+        TASK/METHOD, TASK or METHOD; * stands for anything; several with commas between.
     seeds
         Number of seeds; the budget's if not given.
     budget
@@ -87,15 +96,17 @@ def run(
     workers
         Cells at a time, each in a process of its own.
     ray
-        Run cells as Ray tasks instead: 'auto' for the cluster of this machine, or its address.
+        Run cells as Ray tasks instead: 'auto' for the cluster of this machine, the address of
+        another, or 'local' for one that ends with the run.
     """
+    use_data_root(places)
     found, file = find_table(experiments_folder(places.experiments), table)
     cells = found.cells(budget, only, seeds)
     results = Results(places.results)
-    stale = results.records(found, cells)  # refuses records of other settings before any work
+    measured = results.records(found, cells)  # refuses records of other settings before any work
     console = Console()
     console.print(f"{found.key}, budget {budget}: {found.budget(budget).what}", highlight=False)
-    if len(stale) == len(cells):
+    if len(measured) == len(cells):
         console.print(f"all {len(cells)} cells are measured; hma report {found.key}")
         return
     outcome = run_cells(cells, results, _pool(ray, workers, file, results), board_for_terminal())
@@ -116,7 +127,7 @@ def _conclude(outcome: Outcome, results: Results, console: Console, then: str) -
     for cell, error in outcome.failed.items():
         print(f"hma: {cell} failed: {error} ({results.failed_path(cell)})", file=sys.stderr)
     if outcome.stopped is not None:
-        raise Interrupted("stopped; running cells were kept", outcome.stopped)
+        raise Interrupted("stopped; the same command goes on", outcome.stopped)
     if outcome.absent:
         raise UserError("; ".join(dict.fromkeys(outcome.absent.values())))
     if outcome.failed:

@@ -29,6 +29,8 @@ class DataOptions:
     """Leave out images that cannot be read, and count them."""
     data_root: Path | None = None
     """Folder of built-in data; $HMA_DATA or the cache folder if not given."""
+    download: bool = False
+    """Fetch built-in data that is not there yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +38,17 @@ class BackboneOptions:
     """What makes features of the rows."""
 
     backbone: str | None = None
-    """mlp, cnn, resnet18, gin, gcn, timm:NAME or hf:NAME_OR_DIR; fits the data if not given."""
+    """mlp, cnn, resnet18, gin, gcn, timm:NAME, vit:NAME (can be tuned in part) or hf:NAME_OR_DIR;
+    fits the data if not given."""
     weights: Path | None = None
     """Local file with weights for the backbone."""
     freeze_backbone: bool = False
     """Train memory and head only."""
+    tuning: Literal["full", "part"] = "full"
+    """For vit:NAME: train all of it, or its CLS token and prompts alone, without a momentum
+    encoder."""
+    prompts: Literal["first", "deep"] | None = None
+    """For vit:NAME: 5 learned tokens from the first block on, or new ones for every block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +105,8 @@ def train(
         backbone=backbone.backbone,
         weights=_absolute(backbone.weights),
         frozen_backbone=backbone.freeze_backbone,
+        tuning=backbone.tuning,
+        prompts=backbone.prompts,
         config=config,
         recipe=recipe,
         preparation=preparation,
@@ -112,6 +122,7 @@ def train(
         options,
         folder,
         compare=compare,
+        download=data.download,
         accelerator=device.accelerator,
         devices=device.devices,
         progress=progress_for_terminal(),

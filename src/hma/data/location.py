@@ -47,7 +47,8 @@ def missing_data(what: str, looked_for: Path, address: str, near: str = "") -> M
     guess = f" (did you mean {near!r}?)" if near else ""
     return MissingDataError(
         f"{what} is missing{guess}: looked for {looked_for}; put the data of {address} there, name "
-        "another folder with --data-root or HMA_DATA, or pass download=True to hma.data.builtin"
+        "another folder with --data-root or HMA_DATA, or pass --download to hma train "
+        "(download=True to hma.data.builtin)"
     )
 
 

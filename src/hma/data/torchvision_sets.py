@@ -17,7 +17,7 @@ from hma.data.location import data_folder, missing_data
 from hma.data.preparation import PreparationOptions
 from hma.data.prepared import Prepared, prepare_splits, stratified
 from hma.errors import UserError
-from hma.extras import needed_beside_torchvision
+from hma.extras import needed, needed_beside_torchvision
 
 Found = list[tuple[Path, str | None]]
 
@@ -80,6 +80,7 @@ def _pets(datasets: Any, root: Path, split: str, download: bool) -> Pictures:
 
 
 def _flowers(datasets: Any, root: Path, split: str, download: bool) -> Pictures:
+    needed("scipy", "the labels of Flowers102")  # torchvision imports it only when it reads them
     found = datasets.Flowers102(root, split=split, download=download)
     names = tuple(datasets.Flowers102.classes)
     return Pictures(found._image_files, [names[label] for label in found._labels], names)

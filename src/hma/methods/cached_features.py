@@ -18,6 +18,7 @@ from hma.backbones.frozen import KNOWN_FEATURES, Frozen
 from hma.data import AugmentedSplit, InMemory, Split, Task
 from hma.errors import UserError
 from hma.files import written_whole
+from hma.methods.learner import Learner
 
 FORMAT = "1"
 PROBED_ROWS, PROBED_EPOCHS = 16, 3
@@ -77,6 +78,22 @@ def cached_features(
         tests={name: splits[f"test {name}"] for name in task.tests},
         facts={**task.facts, "features": about},
     )
+
+
+def with_known_features(task: Task, learner: Learner, folder: Path) -> Task:
+    """Return the task of :func:`cached_features` where the learner can use it, else ``task``.
+
+    That is where its backbone is frozen and training sees the same rows in every epoch.
+
+    Args:
+        task: Rows of any kind.
+        learner: What is to be trained.
+        folder: Where the features are kept.
+    """
+    backbone = getattr(learner.module, "backbone", None)
+    if isinstance(backbone, Frozen) and not augments(task.train):
+        return cached_features(task, backbone, folder)
+    return task
 
 
 def augments(split: Split) -> bool:

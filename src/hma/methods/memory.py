@@ -9,7 +9,6 @@ from hma.config import Context, HMAConfig
 from hma.data import Batch, Task
 from hma.methods.learner import BackboneFactory, Method, classification_loss
 from hma.model import HMA
-from hma.momentum import trains
 
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
@@ -18,8 +17,9 @@ SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 class WithMemory:
     """Cross entropy on an HMA model; every step writes its batch into the real memory.
 
-    A backbone of which nothing trains, in eval mode as ``hma.backbones.Frozen`` keeps it, runs
-    once per step: its features of the forward pass are those that are written.
+    Without a momentum encoder (nothing in the backbone trains, or ``momentum=0``) a backbone that
+    stays in eval mode, as ``hma.backbones.Frozen`` and a partly tuned ViT do, runs once per step:
+    its features of the forward pass are those that are written.
     """
 
     def __init__(self, model: HMA) -> None:
@@ -27,7 +27,6 @@ class WithMemory:
         self.module: nn.Module = model
         depends = model.config.batch_attention
         self.contexts: tuple[str, ...] = SEEING_THE_BATCH if depends else ("alone",)
-
         self._encoded: tuple[Any, Tensor] | None = None
 
     def loss(self, batch: Batch) -> Tensor:
@@ -37,7 +36,7 @@ class WithMemory:
     def predict(self, batch: Batch) -> Tensor:
         """Return the logits in the context in use."""
         self._encoded = None
-        if not (self.model.training and _is_still(self.model.backbone)):
+        if not (self.model.training and _writes_what_it_reads(self.model)):
             return cast("Tensor", self.module(batch.x))
         made: list[Tensor] = []
         hook = self.model.backbone.register_forward_hook(lambda *seen: made.append(seen[-1]))
@@ -60,9 +59,12 @@ class WithMemory:
         self.model.context = cast("Context", context.removesuffix("-sorted"))
 
 
-def _is_still(backbone: nn.Module) -> bool:
+def _writes_what_it_reads(model: HMA) -> bool:
     """Return whether the features of the step are those that the memory would be given after it."""
-    return not trains(backbone) and not any(part.training for part in backbone.modules())
+    # DIFF[paper 3.2]: with momentum=0 and a backbone that trains, the features are those of before
+    # the step, as those of any momentum encoder are; encoding again would double the cost.
+    steady = not any(part.training for part in model.backbone.modules())
+    return model.momentum_encoder is None and steady
 
 
 def with_hma(backbone: BackboneFactory, config: HMAConfig) -> Method:

@@ -1,7 +1,7 @@
 """One prediction of a run, traced to training rows that a person can look at."""
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -78,12 +78,29 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
 
 
 def _most(shares: Explanation, top: int) -> list[Seen]:
-    """Return the row itself, then the ``top`` sources of each kind: training rows first."""
+    """Return the row itself, then the ``top`` sources of each kind: training rows first.
+
+    A training row that the queue holds more than once counts once, with all its shares; what the
+    context hides from the row, neighbours without any share, is left out.
+    """
     kinds = {"itself": 0, "queue": 1, "slot": 2, "batch": 3, "anchor": 4}
     found: dict[str, list[Seen]] = {kind: [] for kind in kinds}
-    for seen in shares.top(0, k=shares.sources):
-        found[seen.kind].append(seen)
+    for seen in _once(shares.top(0, k=shares.sources)):
+        if seen.kind != "batch" or seen.share > 0:
+            found[seen.kind].append(seen)
     return [seen for kind in kinds for seen in found[kind][:top]]
+
+
+def _once(sources: list[Seen]) -> list[Seen]:
+    """Return the sources with those of one training row added up, the most attended first."""
+    together: dict[tuple[str, int], Seen] = {}
+    for seen in sources:
+        of_row = seen.kind == "queue" and seen.sample >= 0
+        key = ("row", seen.sample) if of_row else (seen.kind, seen.index)
+        before = together.get(key)
+        share = seen.share + (0.0 if before is None else before.share)
+        together[key] = replace(before or seen, share=share)
+    return sorted(together.values(), key=lambda seen: -seen.share)
 
 
 def _in_words(seen: Seen, run: Run, training: Source, rows: Source, index: int) -> SeenRow:
@@ -93,8 +110,7 @@ def _in_words(seen: Seen, run: Run, training: Source, rows: Source, index: int) 
         picture = _picture(training.thumbnail(place))
         return SeenRow("training row", seen.share, label, training.describe(place), picture)
     if seen.kind == "batch":
-        place = index + seen.index
-        return SeenRow("neighbour", seen.share, "", rows.describe(place))
+        return SeenRow("neighbour", seen.share, "", rows.describe(index + seen.index))
     if seen.kind == "slot":
         number = seen.index % run.options.config.slots_per_class
         return SeenRow("slot", seen.share, label, f"learned row {number} of its class")

@@ -11,7 +11,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from hma.backbones.named import backbone_for
 from hma.checkpoint import load
 from hma.data import (
     InMemory,
@@ -83,10 +82,9 @@ class Run:
 
     def learner(self, which: Which) -> Learner:
         """Return one of the two trained learners, in eval mode."""
-        assert self.options.backbone is not None
         with warnings.catch_warnings():  # a frozen backbone gets its weights from the run
             warnings.simplefilter("ignore")
-            backbone = backbone_for(self.options.backbone, frozen=self.options.frozen_backbone)
+            backbone = self.options.backbone_factory()
         shape = _Shape(self.folder.name, self.preparation.kind, self.preparation.shape)
         if which == MEMORY:
             model = load(self.folder / MEMORY / "model", backbone(shape))
@@ -125,12 +123,25 @@ def _bare_task(preparation: Preparation) -> Task:
     )
 
 
-def prepared_from(options: RunOptions) -> Prepared:
-    """Open the data that ``options`` name, split and prepare it."""
+def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
+    """Open the data that ``options`` name, split and prepare it.
+
+    Args:
+        options: What to open.
+        download: Fetch built-in data that is not there.
+    """
     root = None if options.data_root is None else Path(options.data_root)
     if is_builtin(options.source):
         return builtin(
-            options.source, seed=options.seed, data_root=root, options=options.preparation
+            options.source,
+            seed=options.seed,
+            data_root=root,
+            download=download,
+            options=options.preparation,
+        )
+    if download:
+        raise UserError(
+            f"download is for built-in data such as mnist or tu:PROTEINS, got {options.source}"
         )
     return prepare(
         source_from(options),

@@ -1,9 +1,13 @@
 """Everything that decides a run, as it is written into ``run.json``."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+from torch import nn
+
+from hma.backbones.named import Described, backbone_for
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
@@ -27,6 +31,10 @@ class RunOptions:
     """File with weights for the backbone."""
     frozen_backbone: bool = False
     """Whether the backbone stays as it is."""
+    tuning: Literal["full", "part"] = "full"
+    """Which part of ``vit:NAME`` trains."""
+    prompts: Literal["first", "deep"] | None = None
+    """Which learned tokens ``vit:NAME`` has besides."""
     config: HMAConfig = field(default_factory=HMAConfig)
     """Sizes of the memories."""
     recipe: Recipe = field(default_factory=Recipe)
@@ -45,10 +53,23 @@ class RunOptions:
     """Where built-in data is."""
 
     def __post_init__(self) -> None:
-        """Cut texts with the tokenizer of the encoder that will read them."""
+        """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
+        if self.tuning == "part":
+            object.__setattr__(self, "config", replace(self.config, momentum=0.0))
         if (self.backbone or "").startswith("hf:") and self.preparation.encoder is None:
             encoder = (self.backbone or "").removeprefix("hf:")
             object.__setattr__(self, "preparation", replace(self.preparation, encoder=encoder))
+
+    def backbone_factory(self, weights: str | None = None) -> Callable[[Described], nn.Module]:
+        """Return what builds the backbone, from ``weights`` if a file is given."""
+        assert self.backbone is not None
+        return backbone_for(
+            self.backbone,
+            weights=weights,
+            frozen=self.frozen_backbone,
+            tuning=self.tuning,
+            prompts=self.prompts,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON values."""

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hma.backbones.named import backbone_for, default_backbone
+from hma.backbones.named import default_backbone
 from hma.checkpoint import save
 from hma.data import Prepared, Task
 from hma.errors import UserError
 from hma.methods import Learner, Method, erm, with_hma
+from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
 from hma.runs.folder import MEMORY, PLAIN, Run, Which, prepared_from, read_json, write_json
 from hma.runs.options import RunOptions
@@ -22,6 +23,7 @@ def train(
     folder: Path,
     *,
     compare: bool = True,
+    download: bool = False,
     accelerator: str = "auto",
     devices: int | None = None,
     progress: Progress | None = None,
@@ -36,11 +38,12 @@ def train(
         options: Data, backbone, memory, recipe, seed.
         folder: The run folder; made if needed. One with other options is refused untouched.
         compare: Also train the plain backbone, for an honest comparison.
+        download: Fetch built-in data that is not there.
         accelerator, devices: Where to compute, see :func:`hma.training.fabric_for`.
         progress: Shows how far the training is.
         say: Called with a line for each thing that is done.
     """
-    prepared = prepared_from(options)
+    prepared = prepared_from(options, download=download)
     task = prepared.task
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
@@ -51,9 +54,11 @@ def train(
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
         for which, learner in learners.items():
+            with fabric.rank_zero_first():
+                rows = with_known_features(task, learner, folder / "features")
             fit(
                 learner,
-                task,
+                rows,
                 options.recipe,
                 seed=options.seed,
                 folder=folder / which,
@@ -81,10 +86,7 @@ def _describe(prepared: Prepared, options: RunOptions, folder: Path, say: Says) 
 
 def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Learner]:
     """Return what is to be trained, the plain backbone first; nothing is written yet."""
-    assert options.backbone is not None
-    backbone = backbone_for(
-        options.backbone, weights=options.weights, frozen=options.frozen_backbone
-    )
+    backbone = options.backbone_factory(options.weights)
     methods: dict[Which, Method] = {PLAIN: erm(backbone)} if compare else {}
     methods[MEMORY] = with_hma(backbone, options.config)
     return {which: method(task, options.seed) for which, method in methods.items()}

@@ -4,7 +4,8 @@ from hma.tables.cell import Cell
 from hma.tables.finding import experiments_folder, find_table, load_table, load_tables
 from hma.tables.processes import Processes
 from hma.tables.rows import memory_row
-from hma.tables.run import Board, Outcome, run
+from hma.tables.running import Board, Outcome, run
+from hma.tables.searching import Trial, search
 from hma.tables.store import Failure, Results
 from hma.tables.table import BUDGETS, FULL, Budget, Problem, Row, Table
 from hma.tables.work import measure, work
@@ -24,6 +25,7 @@ __all__ = [
     "Results",
     "Row",
     "Table",
+    "Trial",
     "experiments_folder",
     "find_table",
     "load_table",
@@ -31,5 +33,6 @@ __all__ = [
     "measure",
     "memory_row",
     "run",
+    "search",
     "work",
 ]

@@ -18,7 +18,7 @@ from hma.tables.cell import Cell
 from hma.tables.finding import load_table
 from hma.tables.pool import Ended, Moved
 from hma.tables.store import Busy, Failure, Results
-from hma.tables.work import work
+from hma.tables.work import error_line, work
 
 IMPORTED_ONCE = ["hma.tables.forked"]
 """What takes seconds to import; the server that processes are forked from does it once."""
@@ -152,6 +152,8 @@ def _serve(connection: "Connection[Any, Any]", file: Path, folder: Path, cell: C
         last = ("busy", "")
     except MissingDataError as error:
         last = ("absent", str(error))
+    except (OSError, UserError) as error:  # such as a full disk: nothing could be written
+        last = ("failed", error_line(error))
     except KeyboardInterrupt:
         last = ("stopped", "")
     with suppress(OSError):

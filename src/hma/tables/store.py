@@ -1,7 +1,6 @@
 """Results on disk: one file for each finished cell, one for each failed one, all whole."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.files import HeldError, held, written_whole
 from hma.tables.cell import Cell
 from hma.tables.table import Table
 from hma.training import Record
@@ -123,30 +122,11 @@ class Results:
 
         The claim ends with the process, however it ends.
         """
-        import fcntl
-
-        path = self.folder / UNFINISHED / f"{cell.path}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Busy(str(cell)) from error
-            yield
-            path.unlink(missing_ok=True)
-        finally:
-            os.close(handle)
-
-    def claimed_elsewhere(self, cell: Cell) -> bool:
-        """Return whether a process is at work on the cell now."""
-        if not (self.folder / UNFINISHED / f"{cell.path}.lock").exists():
-            return False
-        try:
-            with self.claimed(cell):
-                return False
-        except Busy:
-            return True
+            with held(self.folder / UNFINISHED / f"{cell.path}.lock"):
+                yield
+        except HeldError as error:
+            raise Busy(str(cell)) from error
 
 
 def definition(table: Table, cell: Cell) -> dict[str, Any]:

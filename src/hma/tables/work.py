@@ -10,6 +10,7 @@ import torch
 from hma.data.limits import limited
 from hma.data.location import MissingDataError
 from hma.errors import UserError
+from hma.methods.cached_features import with_known_features
 from hma.tables.cell import Cell
 from hma.tables.store import Failure, Results, definition
 from hma.tables.table import Table
@@ -36,8 +37,7 @@ def work(table: Table, cell: Cell, results: Results, progress: Progress | None =
         except MissingDataError:
             raise
         except Exception as error:  # whatever it is, the other cells go on
-            message = str(error) if isinstance(error, UserError) else repr(error)
-            results.keep_failure(cell, Failure(message, traceback.format_exc()))
+            results.keep_failure(cell, Failure(error_line(error), traceback.format_exc()))
             return
         results.keep(cell, record)
 
@@ -49,8 +49,11 @@ def measure(
     row, problem = table.rows[cell.method], table.problems[cell.task]
     with one_thread():
         task = limited(problem.task(cell.seed), table.budget(cell.budget).rows, seed=cell.seed)
+        learner = row.build(problem.backbone, **row.settings)(task, cell.seed)
+        if folder is not None:
+            task = with_known_features(task, learner, folder.parents[1] / "features")
         return fit(
-            row.build(problem.backbone, **row.settings)(task, cell.seed),
+            learner,
             task,
             table.recipe(cell),
             seed=cell.seed,
@@ -58,6 +61,12 @@ def measure(
             resolved=definition(table, cell),
             progress=progress or SilentProgress(),
         )
+
+
+def error_line(error: Exception) -> str:
+    """Return an error in one line: the message of a user's mistake, else kind and message."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 @contextmanager

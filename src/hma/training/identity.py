@@ -42,8 +42,12 @@ def identity(
 
 
 def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
-    """Raise if what is stored at ``where`` belongs to another run, naming every difference."""
-    differing = list(_differences(found, wanted))
+    """Raise if what is stored at ``where`` belongs to another run, naming every difference.
+
+    A field that recipes did not have when it was stored counts as its default.
+    """
+    since = {"recipe": Recipe().to_json() | found["recipe"]}
+    differing = list(_differences(found | since, wanted))
     if differing:
         lines = "; ".join(differing)
         raise UserError(

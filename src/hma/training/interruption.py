@@ -58,5 +58,9 @@ class StopRequests:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            raise Interrupted("stopped at once, without a checkpoint of the last steps", number)
+            raise Interrupted(
+                "stopped at once, without a checkpoint of the last steps; start the same run again "
+                "to go on from the one before",
+                number,
+            )
         self.received = number

@@ -1,0 +1,75 @@
+"""``hma search``: settings of one row, chosen on validation data."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table as Grid
+
+from hma.cli.run import PLACES, Places, use_data_root
+from hma.errors import UserError
+from hma.tables import Results, experiments_folder, find_table
+from hma.tables import search as search_row
+from hma.tables.searching import Trial
+from hma.training import progress_for_terminal
+
+SHOWN = 10
+
+
+def search(
+    table: str,
+    *,
+    only: str,
+    budget: str = "small",
+    trials: int | None = None,
+    seeds: int = 1,
+    places: Annotated[Places, Parameter(name="*")] = PLACES,
+) -> None:
+    """Search the settings of a row (sizes of the memories, learning rate) on validation alone.
+
+    The same command again goes on where it was interrupted.
+
+    Parameters
+    ----------
+    table
+        A key that hma tables lists.
+    only
+        TASK/METHOD: the row, and the task to search it on.
+    budget
+        How each trial is trained.
+    trials
+        Most trials; all combinations if not given.
+    seeds
+        Seeds for each trial.
+    """
+    use_data_root(places)
+    found, file = find_table(experiments_folder(places.experiments), table)
+    cells = found.cells(budget, only, 1)
+    if len(cells) != 1:
+        raise UserError(f"only must name one TASK/METHOD to search, got {only!r}: {len(cells)}")
+    console = Console()
+
+    def say(trial: Trial, done: int, total: int) -> None:
+        console.print(f"{done}/{total}: {_written(trial)}: {trial.score:.2f}", highlight=False)
+
+    ranked = search_row(
+        found,
+        cells[0],
+        Results(places.results),
+        trials=trials,
+        seeds=seeds,
+        progress=progress_for_terminal(),
+        say=say,
+    )
+    grid = Grid(title=f"{cells[0].task}/{cells[0].method}: best of {len(ranked)} trials")
+    for name in ranked[0].settings:
+        grid.add_column(name, justify="right")
+    grid.add_column(f"validation {found.metric}", justify="right")
+    for trial in ranked[:SHOWN]:
+        grid.add_row(*(f"{value}" for value in trial.settings.values()), f"{trial.score:.2f}")
+    console.print(grid)
+    console.print(f"to use them, write into {file}: {_written(ranked[0])}", highlight=False)
+
+
+def _written(trial: Trial) -> str:
+    return ", ".join(f"{name}={value}" for name, value in trial.settings.items())

@@ -1,0 +1,167 @@
+"""What the report of a table says, in plain numbers; how they look is decided elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hma.tables import Failure
+
+PERCENT = {"accuracy": 100.0, "auroc": 100.0, "matthews": 1.0}
+"""What a score is multiplied with, so that it is written as the paper writes it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; one seed has no deviation."""
+
+    mean: float
+    std: float | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """A row against the baseline over the seeds that both have.
+
+    Args:
+        pairs: Number of those seeds.
+        difference: Mean of row minus baseline.
+        low, high: Ends of the 95% bootstrap interval of that mean; None of a single pair.
+        p: Of Wilcoxon's signed-rank test, two-sided, not corrected.
+        p_holm: Corrected after Holm for the comparisons of the same task.
+    """
+
+    pairs: int
+    difference: float
+    low: float | None
+    high: float | None
+    p: float
+    p_holm: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A row on a task.
+
+    Args:
+        wanted: Number of seeds asked for.
+        scores: Seed -> score in the row's own context, mean over the test splits.
+        measured: The same over seeds; None if there is none.
+        published: Mean and standard deviation in the paper, if it prints them.
+        difference: Measured minus published.
+        paired: Against the baseline; None for the baseline itself and without common seeds.
+        context: What rows see at test in ``measured``.
+        contexts: Every context that was measured, ``context`` first.
+        splits: Every test split, in ``context``.
+        failed: Seeds that failed at the last try.
+        best: Whether no other row has a larger mean on the task.
+    """
+
+    wanted: int
+    scores: Mapping[int, float]
+    measured: Spread | None
+    published: tuple[float, float] | None
+    difference: float | None
+    paired: Paired | None
+    context: str | None
+    contexts: Mapping[str, Spread]
+    splits: Mapping[str, Spread]
+    failed: tuple[int, ...]
+    best: bool
+
+
+@dataclass(frozen=True)
+class Average:
+    """A row over all tasks of a group; what has a hole has no average.
+
+    Args:
+        measured: Over seeds, each averaged over the tasks; None if a task or a seed is missing.
+        published: Mean of the published means; None if one is missing.
+        difference: Measured minus published.
+    """
+
+    measured: Spread | None
+    published: float | None
+    difference: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Tasks that belong together: a curve of a figure, or all of a table.
+
+    Args:
+        name: Of the curve; empty for a table.
+        tasks: In order.
+        labels: The tasks without what the name of the curve says already.
+        averages: By row; empty for a single task.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    labels: tuple[str, ...]
+    averages: Mapping[str, Average]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a row took: mean seconds and largest peak of memory over its records."""
+
+    records: int
+    wanted: int
+    failed: int
+    seconds: float | None
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReport:
+    """A table as far as it is measured.
+
+    Args:
+        key, title, metric, baseline: As the table has them.
+        budget, budget_what: Name of the budget and what it is.
+        seeds: The seeds asked for.
+        methods: Its rows, each with a few words on it.
+        groups: Its tasks.
+        entries: By task and row; a pair that was not asked for is not there.
+        costs: By row.
+        cells: Number of cells asked for.
+        records: Number of them that are measured.
+        failures: By name of the cell.
+        command: Measures what is missing.
+        outside: Tasks and rows of the table that were not asked for.
+        commits: Commit of the source -> records made with it.
+        versions: Package -> its versions, each with the number of records.
+        notes: What a reader of the numbers must know.
+        warnings: What is wrong with the records as a whole.
+    """
+
+    key: str
+    title: str
+    metric: str
+    baseline: str
+    budget: str
+    budget_what: str
+    seeds: tuple[int, ...]
+    methods: Mapping[str, str]
+    groups: tuple[Group, ...]
+    entries: Mapping[tuple[str, str], Entry]
+    costs: Mapping[str, Cost]
+    cells: int
+    records: int
+    failures: Mapping[str, Failure]
+    command: str
+    outside: tuple[str, ...]
+    commits: Mapping[str, int]
+    versions: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def has_published(self) -> bool:
+        """Whether the paper prints any of its numbers."""
+        return any(entry.published is not None for entry in self.entries.values())
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the test splits, over all records."""
+        return tuple(dict.fromkeys(s for entry in self.entries.values() for s in entry.splits))

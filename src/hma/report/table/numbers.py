@@ -1,0 +1,89 @@
+"""Numbers of a table as the paper prints them; what is not there is shown as missing."""
+
+import math
+
+from hma.report.table.content import Spread
+from hma.report.words import MISSING
+
+DIGITS = {"accuracy": 2, "auroc": 2, "matthews": 3}
+NAMES = {"accuracy": "accuracy in %", "auroc": "ROC-AUC in %", "matthews": "Matthews correlation"}
+UNDEFINED = "undefined"
+MINUS = "\u2212"
+
+
+def amount(metric: str, value: float, *, signed: bool = False) -> str:
+    """Return a score or, with its sign, a difference of scores.
+
+    Example:
+        >>> amount("accuracy", 41.256), amount("matthews", -0.0312, signed=True)
+        ('41.26', '−0.031')
+        >>> amount("accuracy", -0.001, signed=True)
+        '0.00'
+    """
+    if math.isnan(value):
+        return UNDEFINED
+    text = f"{value:{'+' if signed else ''}.{DIGITS[metric]}f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", MINUS)
+
+
+def spread(metric: str, found: Spread | None) -> str:
+    """Return mean and standard deviation over seeds.
+
+    Example:
+        >>> spread("accuracy", Spread(41.256, 1.2, 10)), spread("accuracy", None)
+        ('41.26 ± 1.20', '—')
+        >>> spread("accuracy", Spread(41.256, None, 1))
+        '41.26'
+    """
+    if found is None:
+        return MISSING
+    if found.std is None:
+        return amount(metric, found.mean)
+    return f"{amount(metric, found.mean)} ± {amount(metric, found.std)}"
+
+
+def printed(published: tuple[float, float] | None) -> str:
+    """Return what the paper prints, with its two decimals.
+
+    Example:
+        >>> printed((75.1, 0.24)), printed(None)
+        ('75.10 ± 0.24', '—')
+    """
+    if published is None:
+        return MISSING
+    mean, std = (f"{value:.2f}".replace("-", MINUS) for value in published)
+    return f"{mean} ± {std}"
+
+
+def ends(metric: str, low: float | None, high: float | None) -> str:
+    """Return the ends of the interval of a difference.
+
+    Example:
+        >>> ends("accuracy", -0.1, 0.52), ends("accuracy", None, None)
+        ('−0.10 to +0.52', '—')
+    """
+    if low is None or high is None:
+        return MISSING
+    return f"{amount(metric, low, signed=True)} to {amount(metric, high, signed=True)}"
+
+
+def probability(p: float) -> str:
+    """Return a p-value.
+
+    Example:
+        >>> probability(0.001953), probability(1.0), probability(0.0001)
+        ('0.002', '1.000', '<0.001')
+    """
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def part(count: int, whole: int) -> str:
+    """Return how many of how many, or nothing where none is missing.
+
+    Example:
+        >>> part(3, 10), part(10, 10)
+        ('(3 of 10)', '')
+    """
+    return "" if count == whole else f"({count} of {whole})"

@@ -1,0 +1,76 @@
+"""The report as one HTML page that needs nothing but itself."""
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from markupsafe import Markup
+
+from hma.extras import needed
+from hma.report import words
+from hma.report.table import numbers, prose
+from hma.report.table.content import Entry, Paired, TableReport
+from hma.report.table.figures import chart_style, figure, interval_bar
+from hma.report.table.sheets import overviews, sheets
+
+
+def page(report: TableReport) -> str:
+    """Return the page; the same report gives the same bytes.
+
+    It makes no request, runs no script and forbids both by its own policy. Every text of the
+    report is escaped.
+    """
+    jinja = needed("jinja2", "the report")
+    environment = jinja.Environment(
+        loader=jinja.PackageLoader("hma.report", "."),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found = sheets(report)
+    drawn = {group.name: figure(report, group) for group in report.groups}
+    text: str = environment.get_template("table/page.html.j2").render(
+        report=report,
+        figures={name: drawing for name, drawing in drawn.items() if drawing is not None},
+        overviews=[*overviews(found), *(s for s in found if s.kind == "published")],
+        tasks=[sheet for sheet in found if sheet.kind == "task"],
+        others=[sheet for sheet in found if sheet.kind not in ("overview", "published", "task")],
+        bars=_bars(report),
+        chart_style=Markup(chart_style()),
+        words=words,
+        numbers=numbers,
+        prose=prose,
+    )
+    return text
+
+
+def _shown(value: Any) -> Any:
+    """Make broken characters of plain texts visible; what is marked safe is already so."""
+    return words.shown(value) if type(value) is str else value
+
+
+def _bars(report: TableReport) -> dict[str, list[Markup | str]]:
+    """Return for each task the drawings of its differences, on one scale for all tasks."""
+    pairs = [entry.paired for entry in report.entries.values() if entry.paired]
+    reach = 2 * median(_reach(pair) for pair in pairs) if pairs else 0.0  # cuts off outliers
+    found: dict[str, list[Markup | str]] = {}
+    for (task, _), entry in _in_order(report).items():
+        bar = interval_bar(entry.paired, reach or 1.0) if entry.paired else None
+        found.setdefault(task, []).append(bar or "")
+    return found
+
+
+def _in_order(report: TableReport) -> Mapping[tuple[str, str], Entry]:
+    return {
+        (task, method): report.entries[task, method]
+        for group in report.groups
+        for task in group.tasks
+        for method in report.methods
+        if (task, method) in report.entries
+    }
+
+
+def _reach(pair: Paired) -> float:
+    return max(abs(v) for v in (pair.difference, pair.low, pair.high) if v is not None)

@@ -1,0 +1,151 @@
+"""Tuning a Vision Transformer: the tasks and rows that several tables share."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hma.backbones.vit import vit
+from hma.config import HMAConfig
+from hma.data import PreparationOptions, Task, open_source, prepare
+from hma.data.location import MissingDataError, data_folder
+from hma.data.torchvision_sets import image_set
+from hma.methods import Method, erm, with_hma
+from hma.tables.rows import WORDS, memory_row
+from hma.tables.table import Problem, Row
+
+Backbone = Callable[..., nn.Module]
+"""A factory of encoders that takes ``tuning`` and ``prompts`` besides the task."""
+MODEL = "vit_base_patch32_224.augreg_in21k"
+"""The paper's backbone, as timm calls it."""
+PROMPTS = {"vit": None, "prompt-p": "first", "prompt-a": "deep"}
+PROMPT_WORDS = {
+    "vit": "the backbone and a linear head",
+    "prompt-p": "5 learned tokens from the first block on",
+    "prompt-a": "5 learned tokens of its own for every block",
+}
+
+
+def set_problem(name: str, *, model: str = MODEL, weights: Path | None = None) -> Problem:
+    """Return the column of a data set that hma knows, such as ``"dtd"``.
+
+    Args:
+        name: One of ``hma.data.torchvision_sets.IMAGE_SETS``.
+        model: A Vision Transformer of timm.
+        weights: A local file; by default :func:`weights_file` of the model.
+    """
+    return Problem(task=partial(_known, name=name), backbone=_backbone(model, weights))
+
+
+def folder_problem(folder: Path, *, model: str = MODEL, weights: Path | None = None) -> Problem:
+    """Return the column of a folder of class-named folders of images, split by seed.
+
+    Args:
+        folder: One folder of images for each class.
+        model: A Vision Transformer of timm.
+        weights: A local file; by default :func:`weights_file` of the model.
+    """
+    return Problem(task=partial(_own, folder=folder), backbone=_backbone(model, weights))
+
+
+def weights_file(model: str) -> Path:
+    """Return where the weights of a model are looked for: ``weights/NAME.safetensors``."""
+    return data_folder() / "weights" / f"{model}.safetensors"
+
+
+def prompt_row(
+    name: str, *, tuning: str, recipe: Mapping[str, Any], memory: bool = False, **config: Any
+) -> Row:
+    """Return a row without memory, or with HMA on top.
+
+    Args:
+        name: ``vit``, ``prompt-p`` or ``prompt-a``.
+        tuning: As :func:`hma.backbones.vit.vit` takes it.
+        recipe: Fields of the recipe that are the row's own.
+        memory: Whether HMA is put on top.
+        config: Fields of its :class:`hma.HMAConfig`.
+    """
+    settings = {"tuning": tuning, "prompts": PROMPTS[name]}
+    if not memory:
+        lrs = (1e-3, 3e-3, 1e-2, 3e-2)
+        return Row(
+            build=_plain,
+            settings=settings,
+            recipe=recipe,
+            search={"lr": lrs},
+            what=PROMPT_WORDS[name],
+        )
+    base = memory_row("hma", **config)
+    return Row(
+        build=_with_memory,
+        settings=settings | dict(base.settings),
+        recipe=recipe,
+        search=SEARCH,
+        what=f"{PROMPT_WORDS[name]}, with {WORDS['hma']}",
+    )
+
+
+SEARCH: dict[str, tuple[Any, ...]] = {
+    "queue_size": (128, 256, 384, 512),
+    "slots_per_class": (4, 8, 16, 32),
+}
+"""Sizes that the paper searched, for batches of 128."""
+
+
+def ablation_rows(*, tuning: str, recipe: Mapping[str, Any], **config: Any) -> dict[str, Row]:
+    """Return the rows with memory of the paper's ViT tables, by name.
+
+    Args:
+        tuning: As :func:`hma.backbones.vit.vit` takes it.
+        recipe: Fields of the recipe that are these rows' own.
+        config: Fields of :class:`hma.HMAConfig`; an ablation leaves out what it fixes.
+    """
+    found = {}
+    for name in ("param", "rma", "abd", "abd+rma", "abd+syn", "hma"):
+        base = memory_row(name, search=SEARCH, **config)
+        found[name] = Row(
+            build=_with_memory,
+            settings={"tuning": tuning, "prompts": None} | dict(base.settings),
+            recipe=recipe,
+            search=base.search,
+            what=base.what,
+        )
+    return found
+
+
+def _known(seed: int, *, name: str) -> Task:
+    return image_set(name, seed=seed).task
+
+
+def _own(seed: int, *, folder: Path) -> Task:
+    options = PreparationOptions(transform="vit", augment=True)
+    return prepare(open_source(folder), seed=seed, options=options).task
+
+
+def _backbone(model: str, weights: Path | None) -> Backbone:
+    def build(task: Task, *, tuning: Any = "full", prompts: Any = None) -> nn.Module:
+        file = weights or weights_file(model)
+        if not file.is_file():
+            raise MissingDataError(
+                f"the weights of timm's {model} are missing: looked for {file}; where there is a "
+                f"network, `hf download timm/{model}` fetches model.safetensors: put it there "
+                "under that name, or name another folder with --data-root or HMA_DATA"
+            )
+        return vit(model, task.shape, tuning=tuning, prompts=prompts, weights=file)
+
+    return build
+
+
+def _plain(backbone: Backbone, *, tuning: str, prompts: str | None) -> Method:
+    return erm(partial(backbone, tuning=tuning, prompts=prompts))
+
+
+def _with_memory(
+    backbone: Backbone, *, tuning: str, prompts: str | None, ablation: str, **config: Any
+) -> Method:
+    # the paper has no momentum encoder where the backbone is not trained as a whole
+    momentum = {} if tuning == "full" else {"momentum": 0.0}
+    tuned = partial(backbone, tuning=tuning, prompts=prompts)
+    return with_hma(tuned, HMAConfig.ablation(ablation, **config | momentum))

@@ -1,0 +1,55 @@
+"""What an explanation of a run's prediction names, against the model asked directly."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+import hma
+from hma.config import HMAConfig
+from hma.runs import MEMORY, RunOptions, train
+from hma.runs.explanation import explain_row
+from hma.runs.folder import rows_for
+from hma.training import Recipe, SilentProgress
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run whose queue holds most training rows more than once."""
+    folder = tmp_path_factory.mktemp("explained")
+    draw = np.random.default_rng(0)
+    y = np.arange(30) % 2
+    np.savez(folder / "rows.npz", x=draw.normal(size=(30, 4)) + y[:, None], y=y)
+    options = RunOptions(
+        source=str(folder / "rows.npz"),
+        config=HMAConfig(queue_size=50, slots_per_class=2, label_dim=8),
+        recipe=Recipe(epochs=4, batch_size=8),
+    )
+    return train(options, folder / "run", compare=False, progress=SilentProgress())
+
+
+def test_a_training_row_held_more_than_once_is_named_once_with_all_its_shares(run):
+    rows = rows_for(run, run.options.source, labelled=False)
+    found = explain_row(run, rows, 3, top=1000, context="alone")
+    named = {seen.description: seen.share for seen in found.seen if seen.kind == "training row"}
+    assert len(named) == sum(seen.kind == "training row" for seen in found.seen)
+    model = run.learner(MEMORY).model
+    model.context = "alone"
+    asked = hma.explain(model, run.preparation.split(rows).batch(torch.tensor([3])).x)
+    expected = Counter()
+    for sample, share in zip(asked.queue_ids.tolist(), asked.queue[0].tolist(), strict=True):
+        expected[rows.describe(run.places["train"][sample])] += share
+    assert len(expected) < 50
+    assert named == pytest.approx(dict(expected), abs=1e-7)
+    assert list(named.values()) == sorted(named.values(), reverse=True)
+
+
+def test_a_row_asked_about_alone_has_no_neighbours(run):
+    rows = rows_for(run, run.options.source, labelled=False)
+    kinds = {
+        context: Counter(s.kind for s in explain_row(run, rows, 3, top=99, context=context).seen)
+        for context in ("alone", "batch")
+    }
+    assert kinds["alone"]["neighbour"] == 0
+    assert kinds["batch"]["neighbour"] == 26  # the rows that follow

@@ -1,0 +1,85 @@
+"""The experiment files: complete, with the paper's numbers, and what they build."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hma.tables import BUDGETS, Cell, load_table
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "experiments").glob("[!_]*.py"))
+PAPER = ROOT.parent / "shared" / "paper" / "published.json"
+KEYS = {"T1": "T1_vit_full", "T2": "T2_vit_part_combine", "T7": "T7_cifar10", "T8": "T8_vit_part"}
+NAMES = {
+    "T7": {"none": "ERM", "RMA+ABD": "ABD+RMA", "RMA+ABD+SYN": "HMA"},
+    "T8": {"r+a+s": "hma"},
+}
+
+
+def named(file):
+    return file.stem
+
+
+@pytest.mark.parametrize("file", FILES, ids=named)
+def test_a_file_opens_with_its_command_its_cost_and_what_was_published(file):
+    table, opening = load_table(file), ast.get_docstring(ast.parse(file.read_text()))
+    for budget in BUDGETS:
+        assert f"hma run {table.key} --budget {budget}" in opening
+    assert "Published" in opening
+    assert all(row.what for row in table.rows.values())
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason=f"the paper's numbers are not at {PAPER}")
+@pytest.mark.parametrize("file", FILES, ids=named)
+def test_published_columns_are_those_of_the_paper(file):
+    table, paper = load_table(file), json.loads(PAPER.read_text())
+    if table.key == "F2":
+        assert isinstance(paper["F2_cmnist"]["results"], str)
+        assert not table.published
+        return
+    printed = paper[KEYS[table.key]]["results"]
+    if table.key == "T7":
+        printed = {row: {"CIFAR10": value} for row, value in printed.items()}
+    renamed = {NAMES.get(table.key, {}).get(row, row): cells for row, cells in printed.items()}
+    expected = {
+        row: {task: tuple(value) for task, value in cells.items()} for row, cells in renamed.items()
+    }
+    assert {row: dict(cells) for row, cells in table.published.items()} == expected
+
+
+def test_every_table_has_the_row_of_parameters_without_memory():
+    for file in FILES:
+        table = load_table(file)
+        if table.key != "T2":  # the paper's table of combinations
+            assert "param" in {name.lower() for name in table.rows}
+
+
+def test_protocols_are_those_of_the_paper():
+    tables = {load_table(file).key: load_table(file) for file in FILES}
+    vit = tables["T1"].recipe(Cell("T1", "paper", "PETS37", "hma", 0))
+    assert (vit.steps, vit.batch_size, vit.lr, vit.warmup_steps) == (500, 128, 3e-3, 50)
+    assert (vit.drop_last, vit.evaluate_every_steps, vit.selection) == (True, 30, "best")
+    part = tables["T8"].recipe(Cell("T8", "paper", "CIFAR100", "hma", 0))
+    assert (part.steps, part.lr, part.sgd_momentum, part.weight_decay) == (10_000, 1e-2, 0.9, 0)
+    cifar = tables["T7"].recipe(Cell("T7", "paper", "CIFAR10", "HMA", 0))
+    assert (cifar.epochs, cifar.lr, cifar.weight_decay, cifar.schedule) == (
+        200,
+        0.1,
+        5e-4,
+        "cosine",
+    )
+
+
+@pytest.mark.data
+def test_colored_mnist_has_five_settings_and_two_backbones(data_root, monkeypatch):
+    monkeypatch.setenv("HMA_DATA", str(data_root))
+    table = load_table(ROOT / "experiments" / "f2_colored_mnist.py")
+    assert len(table.problems) == 20
+    problem = table.problems["cnn-14-0.2-0.1"]
+    task = problem.task(0)
+    assert problem.backbone(task)(task.train.batch(torch.arange(2)).x).shape == (2, 128)
+    seen = task.train.environment.bincount().tolist()
+    assert seen == [25_000, 25_000]

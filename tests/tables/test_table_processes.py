@@ -1,0 +1,132 @@
+"""Cells in processes: the same records as in this one, whatever is killed and whoever helps."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from silent_board import Silence
+
+from hma.tables import Processes, Results, measure, run
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def same_again(record):
+    """Return what must be the same: files that tests write may make the checkout unclean."""
+    return {name: value for name, value in record.repeatable().items() if name != "git_commit"}
+
+
+def records_of(results, table, cells):
+    return {cell: same_again(results.record(table, cell)) for cell in cells}
+
+
+def hma_run(toy_file, results, *options):
+    command = [sys.executable, "-m", "hma", "run", "TOY", "--budget", "smoke", *options]
+    places = ["--results", str(results.folder), "--experiments", str(toy_file.parent)]
+    return subprocess.Popen(
+        [*command, *places],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(toy, tmp_path_factory):
+    """Records of all cells, made one after the other in this process."""
+    found = {}
+    for cell in toy.cells("smoke"):
+        record = measure(toy, cell, tmp_path_factory.mktemp("cells") / "one" / "two" / "three")
+        found[cell] = same_again(record)
+    return found
+
+
+@pytest.mark.slow
+def test_two_processes_leave_the_records_of_one(toy, toy_file, results, undisturbed):
+    cells = toy.cells("smoke")
+    outcome = run(cells, results, Processes(2, toy_file, results), Silence())
+    assert sorted(outcome.done) == sorted(cells)
+    assert records_of(results, toy, cells) == undisturbed
+
+
+@pytest.mark.slow
+def test_one_failing_row_and_missing_data_leave_the_rest_done(toy, toy_file, results):
+    cells = toy.cells("smoke", "easy,absent", seeds=1)
+    board = Silence()
+    outcome = run(cells, results, Processes(2, toy_file, results), board)
+    assert [cell.method for cell in outcome.done] == ["ERM", "HMA"]
+    assert list(outcome.failed.values()) == ["ValueError: this row never works"]
+    assert "looked for /nowhere/toy" in outcome.absent["absent"]
+    assert ("BROKEN", "easy", "failed") in board.ends
+
+
+@pytest.mark.slow
+def test_killed_five_times_a_run_ends_with_the_same_records(toy, toy_file, results, undisturbed):
+    cells, dice = toy.cells("smoke"), random.Random(0)
+    killed = 0
+    while killed < 5:
+        process = hma_run(toy_file, results, "--workers", "2")
+        time.sleep(dice.uniform(2.0, 7.0))
+        if process.poll() is None:
+            process.kill()
+            killed += 1
+        process.communicate()
+        if all(results.state(cell) == "done" for cell in cells):
+            break
+    process = hma_run(toy_file, results, "--workers", "2")
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
+    assert killed >= 1
+    assert records_of(results, toy, cells) == undisturbed
+
+
+@pytest.mark.slow
+def test_two_runners_share_the_cells_and_both_end_well(toy, toy_file, results, undisturbed):
+    cells = toy.cells("smoke")
+    both = [hma_run(toy_file, results) for _ in range(2)]
+    printed = [process.communicate(timeout=150) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert records_of(results, toy, cells) == undisturbed
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_with_one_line_and_130(toy, toy_file, results):
+    process = hma_run(toy_file, results)
+    while not results.folder.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "hma: stopped; the same command goes on"
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_a_failed_cell_that_goes_on_later(
+    toy, toy_file, results, undisturbed
+):
+    first, *rest = toy.cells("smoke", "easy/HMA,easy/ERM", seeds=1)
+    pool = Processes(2, toy_file, results)
+    pool.start(first)
+    os.kill(pool._running[first].process.pid, signal.SIGKILL)
+    events = []
+    while not events:
+        events = [event for event in pool.events(1.0) if hasattr(event, "end")]
+    assert events[0].end == "failed"
+    assert "signal 9 (SIGKILL)" in events[0].message
+    assert results.state(first) == "failed"
+    outcome = run([first, *rest], results, pool, Silence())
+    assert sorted(outcome.done) == sorted([first, *rest])
+    assert same_again(results.record(toy, first)) == undisturbed[first]
+
+
+def test_no_workers_is_refused(toy_file, tmp_path):
+    from hma.errors import UserError
+
+    with pytest.raises(UserError, match="workers must be at least 1, got 0"):
+        Processes(0, toy_file, Results(tmp_path))
