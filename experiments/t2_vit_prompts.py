@@ -13,22 +13,14 @@ The weights are looked for as weights/vit_base_patch32_224.augreg_in21k.safetens
 folder. For another model, other weights or a folder of your own images, write a file like this
 one with set_problem(..., model=..., weights=...) or folder_problem(...), and name its folder with
 --experiments.
-
 """
 
-from dataclasses import replace
+from hma.tables import Table
+from hma.tables.vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
 
-from hma.tables import Budget, Table
-from hma.tables.vit_tuning import prompt_row, set_problem
-from hma.training import Recipe
-
-SETS = {"DTD": "dtd", "PETS37": "pets37"}
-STEPS = {"DTD": 1000, "PETS37": 500}
 PLAIN = {"lr": 1e-2}
-"""The paper searched the learning rate of rows without memory; ``hma search`` does."""
+"""The paper searched the learning rate of rows without memory; so can ``hma search``."""
 MEMORY = {"lr": 1e-2}
-CONFIG = {"label_dim": 64, "queue_size": 128, "slots_per_class": 8, "top_k": 16}
-"""The one configuration that is known exactly (DTD, full tuning)."""
 
 PUBLISHED = {
     "vit": {"DTD": (74.01, 0.29), "PETS37": (89.17, 0.07)},
@@ -39,56 +31,25 @@ PUBLISHED = {
     "prompt-a+hma": {"DTD": (75.44, 0.06), "PETS37": (90.71, 0.27)},
 }
 
-recipe = Recipe(
-    steps=1000,
-    batch_size=128,
-    drop_last=True,
-    eval_batch_size=128,
-    optimizer="sgd",
-    sgd_momentum=0.9,
-    schedule="cosine",
-    warmup_steps=50,
-    evaluate_every_steps=30,
-)
-
 TABLE = Table(
     key="T2",
     title="ViT-B/32, prompts with and without HMA",
-    problems={name: set_problem(known) for name, known in SETS.items()},
+    problems=set_problems("DTD", "PETS37"),
     rows={
-        name + ("+hma" if memory else ""): prompt_row(
-            name,
-            tuning="part",
-            recipe=MEMORY if memory else PLAIN,
-            memory=memory,
-            **(CONFIG if memory else {}),
-        )
-        for name in ("vit", "prompt-p", "prompt-a")
-        for memory in (False, True)
+        **{
+            name + ("+hma" if memory else ""): prompt_row(
+                name,
+                tuning="part",
+                recipe=MEMORY if memory else PLAIN,
+                memory=memory,
+                **(SIZES if memory else {}),
+            )
+            for name in ("vit", "prompt-p", "prompt-a")
+            for memory in (False, True)
+        },
+        "param": ablation_rows(tuning="part", recipe=MEMORY, **SIZES)["param"],
     },
-    budgets={
-        "smoke": Budget(
-            what="2 steps of 8 on 16 images, one seed",
-            recipe=replace(
-                recipe, steps=2, batch_size=8, eval_batch_size=8, evaluate_every_steps=None
-            ),
-            seeds=1,
-            rows=16,
-            tasks=("DTD",),
-        ),
-        "small": Budget(
-            what="60 steps of 32 images, tested on 1,000, 3 seeds",
-            recipe=replace(recipe, steps=60, batch_size=32, warmup_steps=5),
-            seeds=3,
-            rows=1000,
-        ),
-        "paper": Budget(
-            what="the paper's steps for each data set, 3 seeds",
-            recipe=recipe,
-            per_task={name: {"steps": steps} for name, steps in STEPS.items()},
-            seeds=3,
-        ),
-    },
+    budgets=budgets("DTD", "PETS37"),
     baseline="vit",
     published=PUBLISHED,
     seeds=(0, 1, 2),

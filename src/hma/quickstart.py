@@ -1,11 +1,9 @@
 """The first thing to run: plain backbone, PARAM and HMA on scikit-learn's digits."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-import torch
 from torch import nn
 
 from hma.backbones import mlp
@@ -14,6 +12,7 @@ from hma.data import Task
 from hma.data.digits import colored_digits, digits
 from hma.methods import Method, erm, with_hma
 from hma.training import Recipe, SilentProgress, fit
+from hma.training.threads import one_thread
 
 MEMORY = HMAConfig(queue_size=128, slots_per_class=4, label_dim=32)
 RECIPE = Recipe(epochs=30, batch_size=64)
@@ -59,17 +58,6 @@ class Line:
     def std(self) -> float:
         """Standard deviation over seeds."""
         return stdev(self.scores) if len(self.scores) > 1 else 0.0
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def cells(seeds: int) -> list[tuple[str, str, int]]:

@@ -25,7 +25,7 @@ from hma.data import InMemory, PreparationOptions, Task, builtin, open_source, p
 from hma.data.digits import digits
 from hma.errors import UserError
 from hma.methods import erm, with_hma
-from hma.methods.cached_features import augments, cached_features
+from hma.methods.cached_features import augments, cached_features, with_known_features
 from hma.training import Recipe, fit
 
 
@@ -325,3 +325,13 @@ def test_two_that_write_at_once_end_with_one_good_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     for known in both:
         expect_the_same(task, known, frozen())
+
+
+def test_a_learner_gets_features_only_where_they_cannot_change(tmp_path):
+    task = digits(seed=0)
+    moving = replace(task, train=Noisy(task.train.x, task.train.labels))
+    moving.train.noisy = True
+    still, trains = erm(lambda _: frozen())(task, 0), erm(lambda _: Counting())(task, 0)
+    assert "features" in with_known_features(task, still, tmp_path).facts
+    assert with_known_features(task, trains, tmp_path) is task
+    assert with_known_features(moving, still, tmp_path) is moving

@@ -14,6 +14,7 @@ from hma.data.task import (
     Metric,
     Split,
     Task,
+    tensors_of,
     training_batch,
 )
 
@@ -36,5 +37,6 @@ __all__ = [
     "preparation_from_json",
     "prepare",
     "stream",
+    "tensors_of",
     "training_batch",
 ]

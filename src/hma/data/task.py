@@ -1,6 +1,6 @@
 """A task: what is to be learned, from which rows, and what counts as success. Knows no model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -35,6 +35,20 @@ class Batch(NamedTuple):
         )
         rest = (None if part is None else part.to(device) for part in self[1:])
         return Batch(x, *rest)  # type: ignore[arg-type]
+
+
+def tensors_of(x: Any) -> Iterator[Tensor]:
+    """Yield the tensors inside a batch's ``x``: a tensor, a mapping, or a PyG batch."""
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, Mapping):
+        for name in sorted(x):
+            yield from tensors_of(x[name])
+    elif isinstance(x, list | tuple):
+        for item in x:
+            yield from tensors_of(item)
+    elif hasattr(x, "to_dict"):
+        yield from tensors_of(x.to_dict())
 
 
 class Split(Protocol):

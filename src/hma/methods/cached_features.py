@@ -3,7 +3,6 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hma.backbones.frozen import KNOWN_FEATURES, Frozen
-from hma.data import AugmentedSplit, InMemory, Split, Task
+from hma.data import AugmentedSplit, InMemory, Split, Task, tensors_of
 from hma.errors import UserError
 from hma.files import written_whole
 from hma.methods.learner import Learner
@@ -107,9 +106,9 @@ def augments(split: Split) -> bool:
     if isinstance(said, bool):
         return said
     places = _probed(split)
-    plain = list(_tensors(split.batch(places).x))
+    plain = list(tensors_of(split.batch(places).x))
     for epoch in range(PROBED_EPOCHS):
-        seen = list(_tensors(split.batch_for(places, seed=0, epoch=epoch).x))
+        seen = list(tensors_of(split.batch_for(places, seed=0, epoch=epoch).x))
         if len(seen) != len(plain) or not all(map(torch.equal, seen, plain)):
             return True
     return False
@@ -130,7 +129,7 @@ def _key(task: Task, backbone: Frozen) -> str:
         _add(digest, f"labels of {name}", split.labels)
         rows = _probed(split) if known else torch.arange(len(split))
         for places in torch.split(rows, 256) if len(rows) else ():
-            for tensor in _tensors(split.batch(places).x):
+            for tensor in tensors_of(split.batch(places).x):
                 _add(digest, name, tensor)
     return digest.hexdigest()
 
@@ -148,20 +147,6 @@ def _bytes(tensor: Tensor) -> Any:
 def _probed(split: Split) -> Tensor:
     count = min(len(split), PROBED_ROWS)
     return torch.linspace(0, max(len(split) - 1, 0), count, dtype=torch.float64).long()
-
-
-def _tensors(x: Any) -> Iterator[Tensor]:
-    """Yield the tensors inside a batch's ``x``: a tensor, a mapping, or a PyG batch."""
-    if isinstance(x, Tensor):
-        yield x
-    elif isinstance(x, Mapping):
-        for name in sorted(x):
-            yield from _tensors(x[name])
-    elif isinstance(x, list | tuple):
-        for item in x:
-            yield from _tensors(item)
-    elif hasattr(x, "to_dict"):
-        yield from _tensors(x.to_dict())
 
 
 # ---------------------------------------------------------------------------- making and keeping

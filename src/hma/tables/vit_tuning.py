@@ -1,6 +1,7 @@
 """Tuning a Vision Transformer: the tasks and rows that several tables share."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,65 @@ from hma.data.location import MissingDataError, data_folder
 from hma.data.torchvision_sets import image_set
 from hma.methods import Method, erm, with_hma
 from hma.tables.rows import WORDS, memory_row
-from hma.tables.table import Problem, Row
+from hma.tables.table import Budget, Problem, Row
+from hma.training import Recipe
 
 Backbone = Callable[..., nn.Module]
 """A factory of encoders that takes ``tuning`` and ``prompts`` besides the task."""
 MODEL = "vit_base_patch32_224.augreg_in21k"
 """The paper's backbone, as timm calls it."""
+STEPS = {"DTD": 1000, "PETS37": 500, "FLOWERS102": 500, "CIFAR100": 10_000}
+"""Data sets of the paper, and for how many steps it tunes on each."""
+SIZES = {"label_dim": 64, "queue_size": 128, "slots_per_class": 8, "top_k": 16}
+"""The one configuration of the memories that is known exactly (DTD, full tuning)."""
+RECIPE = Recipe(
+    steps=1000,
+    batch_size=128,
+    drop_last=True,
+    eval_batch_size=128,
+    optimizer="sgd",
+    sgd_momentum=0.9,
+    schedule="cosine",
+    warmup_steps=50,
+    evaluate_every_steps=30,
+)
 PROMPTS = {"vit": None, "prompt-p": "first", "prompt-a": "deep"}
 PROMPT_WORDS = {
     "vit": "the backbone and a linear head",
     "prompt-p": "5 learned tokens from the first block on",
     "prompt-a": "5 learned tokens of its own for every block",
 }
+
+
+def set_problems(*names: str) -> dict[str, Problem]:
+    """Return columns of the paper's data sets, all of them if none is named."""
+    return {name: set_problem(name.lower()) for name in names or STEPS}
+
+
+def budgets(*names: str) -> dict[str, Budget]:
+    """Return the three budgets of the paper's ViT tables, for all of its data sets or for some."""
+    tiny = replace(RECIPE, steps=2, batch_size=8, eval_batch_size=8, evaluate_every_steps=None)
+    return {
+        "smoke": Budget(
+            what="2 steps of 8 on 16 images of DTD, one seed",
+            recipe=tiny,
+            seeds=1,
+            rows=16,
+            tasks=("DTD",),
+        ),
+        "small": Budget(
+            what="60 steps of 32 images, trained and tested on at most 1,000, 3 seeds",
+            recipe=replace(RECIPE, steps=60, batch_size=32, warmup_steps=5),
+            seeds=3,
+            rows=1000,
+        ),
+        "paper": Budget(
+            what="the paper's steps for each data set, 3 seeds",
+            recipe=RECIPE,
+            per_task={name: {"steps": STEPS[name]} for name in names or STEPS},
+            seeds=3,
+        ),
+    }
 
 
 def set_problem(name: str, *, model: str = MODEL, weights: Path | None = None) -> Problem:

@@ -1,11 +1,7 @@
 """One cell from its definition to its record; whoever calls, the numbers are the same."""
 
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-import torch
 
 from hma.data.limits import limited
 from hma.data.location import MissingDataError
@@ -15,6 +11,7 @@ from hma.tables.cell import Cell
 from hma.tables.store import Failure, Results, definition
 from hma.tables.table import Table
 from hma.training import Progress, Record, SilentProgress, fit
+from hma.training.threads import one_thread
 
 
 def work(table: Table, cell: Cell, results: Results, progress: Progress | None = None) -> None:
@@ -67,14 +64,3 @@ def error_line(error: Exception) -> str:
     """Return an error in one line: the message of a user's mistake, else kind and message."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one torch thread, so that a record never depends on who else is running."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

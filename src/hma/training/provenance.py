@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import hma
-from hma.data import Split, Task
+from hma.data import Split, Task, tensors_of
 
 PACKAGES = ("torch", "numpy", "lightning", "torchmetrics", "safetensors")
 SAMPLED_ROWS = 16
@@ -82,21 +81,7 @@ def _content(split: Split) -> Iterator[Tensor]:
     yield split.labels
     if len(split):
         rows = torch.linspace(0, len(split) - 1, min(len(split), SAMPLED_ROWS)).long()
-        yield from _tensors(split.batch(rows).x)
-
-
-def _tensors(x: Any) -> Iterator[Tensor]:
-    """Yield the tensors inside a batch's ``x``: a tensor, a mapping, or a PyG batch."""
-    if isinstance(x, Tensor):
-        yield x
-    elif isinstance(x, Mapping):
-        for name in sorted(x):
-            yield from _tensors(x[name])
-    elif isinstance(x, list | tuple):
-        for item in x:
-            yield from _tensors(item)
-    elif hasattr(x, "to_dict"):
-        yield from _tensors(x.to_dict())
+        yield from tensors_of(split.batch(rows).x)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
