@@ -1,0 +1,92 @@
+"""``hma tables``, ``hma run`` and ``hma search`` as a user types them."""
+
+from pathlib import Path
+
+import pytest
+
+from hma.tables import Cell, Results, load_table, measure
+
+TOYS = Path(__file__).parents[1] / "tables" / "toys"
+
+
+@pytest.fixture
+def places(tmp_path):
+    return ["--experiments", TOYS, "--results", tmp_path / "results"]
+
+
+def test_tables_lists_what_is_measured(run_hma, places, tmp_path):
+    table = load_table(TOYS / "toy.py")
+    cell = Cell("TOY", "smoke", "easy", "ERM", 0)
+    Results(tmp_path / "results").keep(cell, measure(table, cell, None))
+    ended = run_hma("tables", *places)
+    assert ended.code == 0
+    (line,) = [line for line in ended.out.splitlines() if "TOY" in line]
+    assert [word for word in line.split() if "/" in word] == ["1/8", "0/9", "0/27"]
+
+
+@pytest.mark.slow
+def test_run_measures_what_is_missing_once(run_hma, places, tmp_path):
+    asked = ["run", "TOY", "--budget", "smoke", "--only", "easy/ERM", *places]
+    first = run_hma(*asked, "--workers", 2)
+    assert first.code == 0, first.err
+    assert "2 cells finished" in first.out
+    assert "[2/2] done: TOY smoke easy/ERM seed" in first.err
+    record = Results(tmp_path / "results").path(Cell("TOY", "smoke", "easy", "ERM", 1))
+    before = record.stat().st_mtime_ns
+    again = run_hma(*asked)
+    assert "all 2 cells are measured" in again.out
+    assert record.stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_a_failing_cell_ends_with_its_error_and_exit_code_1(run_hma, places):
+    ended = run_hma(
+        "run", "toy", "--budget", "smoke", "--only", "easy/BROKEN", "--seeds", 1, *places
+    )
+    assert ended.code == 1
+    last = ended.err.splitlines()[-1]
+    assert last.startswith("hma: TOY smoke easy/BROKEN seed 0 failed: ValueError: this row never")
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.slow
+def test_missing_data_is_one_message_for_the_whole_task(refuses, places):
+    message = refuses("run", "TOY", "--budget", "smoke", "--only", "absent/ERM,absent/HMA", *places)
+    assert message.count("hma: the toy is missing: looked for /nowhere/toy; put the data of") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "TOO"], "table must be one of 'TOY', got 'TOO'; did you mean 'TOY'?"),
+        (["run", "TOY", "--budget", "smal"], "got 'smal'; did you mean 'small'?"),
+        (["run", "TOY", "--only", "easy/HMB"], "got 'HMB'; did you mean 'HMA'?"),
+        (["run", "TOY", "--seeds", "9"], "seeds must be 1 to 3 for TOY, got 9"),
+        (["run", "TOY", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["search", "TOY", "--only", "easy"], "only must name one TASK/METHOD to search"),
+        (["search", "TOY", "--only", "easy/BROKEN"], "BROKEN has nothing to search in TOY"),
+    ],
+)
+def test_a_wrong_name_says_which_there_are(refuses, places, arguments, message):
+    assert message in refuses(*arguments, *places)
+
+
+def test_a_folder_without_experiments_is_named(refuses, tmp_path):
+    message = refuses("tables", "--experiments", tmp_path)
+    assert f"no experiment files; looked in {tmp_path}" in message
+
+
+def test_a_record_of_other_settings_stops_a_run_before_it_starts(refuses, places, tmp_path):
+    table = load_table(TOYS / "toy.py")
+    results = Results(tmp_path / "results")
+    cell = Cell("TOY", "smoke", "easy", "ERM", 0)
+    results.keep(cell._replace(seed=1), measure(table, cell, None))
+    message = refuses("run", "TOY", "--budget", "smoke", *places)
+    assert "was measured with other settings than TOY has now: seed was 0, is 1 now" in message
+
+
+def test_search_ranks_settings_and_says_where_to_write_them(run_hma, places):
+    ended = run_hma("search", "TOY", "--only", "easy/ERM", "--budget", "smoke", *places)
+    assert ended.code == 0, ended.err
+    assert "best of 2 trials" in ended.out
+    assert "to use them, write into" in ended.out
