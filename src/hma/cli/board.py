@@ -77,7 +77,7 @@ class LiveBoard:
     def begin(self, cells: int, waiting: int) -> None:
         """Show the bar of the table."""
         self.whole = self.progress.add_task(
-            "cells", total=cells, completed=cells - waiting, note=""
+            "cells", total=cells, completed=cells - waiting, note="starting"
         )
         self.progress.start()
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from hma.extras import needed
 from hma.files import written_whole
 from hma.report import words
 from hma.report.content import MEMORY, RunReport
+from hma.report.templates import template
 
 
 def render(report: RunReport) -> str:
@@ -15,19 +15,10 @@ def render(report: RunReport) -> str:
     It makes no request, runs no script and forbids both by its own policy. Every text of the
     report is escaped.
     """
-    jinja = needed("jinja2", "the report")
+    found = template("page.html.j2")
     from hma.report import memory_view, results_view  # they draw with markupsafe, of jinja2
 
-    environment = jinja.Environment(
-        loader=jinja.PackageLoader("hma.report", "."),
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.get_template("page.html.j2")
-    page: str = template.render(
+    page: str = found.render(
         report=report,
         own=next(r.context for r in report.tests[0].results if r.method == MEMORY),
         options=_options(report),
@@ -45,11 +36,6 @@ def write_page(report: RunReport, path: str | Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(target) as temporary:
         temporary.write_bytes(page)
-
-
-def _shown(value: Any) -> Any:
-    """Make broken characters of plain texts visible; what is marked safe is already so."""
-    return words.shown(value) if type(value) is str else value
 
 
 def _options(report: RunReport) -> list[dict[str, Any]]:

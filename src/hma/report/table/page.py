@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
 
 from markupsafe import Markup
 
-from hma.extras import needed
 from hma.report import words
 from hma.report.table import numbers, prose
 from hma.report.table.content import Entry, Paired, TableReport
 from hma.report.table.figures import chart_style, figure, interval_bar
 from hma.report.table.sheets import overviews, sheets
+from hma.report.templates import template
 
 
 def page(report: TableReport) -> str:
@@ -20,18 +19,9 @@ def page(report: TableReport) -> str:
     It makes no request, runs no script and forbids both by its own policy. Every text of the
     report is escaped.
     """
-    jinja = needed("jinja2", "the report")
-    environment = jinja.Environment(
-        loader=jinja.PackageLoader("hma.report", "."),
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     found = sheets(report)
     drawn = {group.name: figure(report, group) for group in report.groups}
-    text: str = environment.get_template("table/page.html.j2").render(
+    text: str = template("table/page.html.j2").render(
         report=report,
         figures={name: drawing for name, drawing in drawn.items() if drawing is not None},
         overviews=[*overviews(found), *(s for s in found if s.kind == "published")],
@@ -44,11 +34,6 @@ def page(report: TableReport) -> str:
         prose=prose,
     )
     return text
-
-
-def _shown(value: Any) -> Any:
-    """Make broken characters of plain texts visible; what is marked safe is already so."""
-    return words.shown(value) if type(value) is str else value
 
 
 def _bars(report: TableReport) -> dict[str, list[Markup | str]]:
