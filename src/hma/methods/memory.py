@@ -31,13 +31,9 @@ class WithMemory:
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the cross entropy."""
-        return classification_loss(self.predict(batch), batch)
-
-    def predict(self, batch: Batch) -> Tensor:
-        """Return the logits in the context in use."""
         self._encoded = None
-        if not (self.model.training and _writes_what_it_reads(self.model)):
-            return cast("Tensor", self.module(batch.x))
+        if not _writes_what_it_reads(self.model):
+            return classification_loss(self.module(batch.x), batch)
         made: list[Tensor] = []
         hook = self.model.backbone.register_forward_hook(lambda *seen: made.append(seen[-1]))
         try:
@@ -45,6 +41,11 @@ class WithMemory:
         finally:
             hook.remove()
         self._encoded = batch.x, made[-1]
+        return classification_loss(logits, batch)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Return the logits in the context in use."""
+        logits: Tensor = self.module(batch.x)
         return logits
 
     def after_step(self, batch: Batch) -> None:
