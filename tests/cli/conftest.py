@@ -1,6 +1,5 @@
 """The command line in this process: what it printed, and how it ended."""
 
-import signal
 import sys
 from typing import NamedTuple
 
@@ -13,14 +12,6 @@ class Ended(NamedTuple):
     code: int
     out: str
     err: str
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _interruptible():
-    """Receive Ctrl-C even if the tests run in the background, where shells ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

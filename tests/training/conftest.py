@@ -64,14 +64,6 @@ class ForkServer:
         self._server.wait(PATIENCE_SECONDS)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _interruptible():
-    """Receive Ctrl-C even if the tests run in the background, where shells ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="session")
 def processes(tmp_path_factory):
     server = ForkServer(tmp_path_factory.mktemp("processes"))
