@@ -1,5 +1,6 @@
 """Graph encoders from PyG's convolutions: GIN and GCN, pooled to one vector per graph."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -53,7 +54,7 @@ class VirtualNode(nn.Module):
         return after
 
 
-class GraphEncoder(nn.Module):
+class GraphEncoder(nn.Module, ABC):
     """Layers of convolution, ReLU, BatchNorm and dropout over the nodes, pooled per graph.
 
     :class:`GIN` and :class:`GCN` say which convolution. The defaults are g-mixup's network
@@ -106,9 +107,9 @@ class GraphEncoder(nn.Module):
         self.virtual_start = nn.Parameter(torch.zeros(1, width)) if virtual_node else None
         self.project = nn.Sequential(nn.Linear(width, width), nn.ReLU()) if project else None
 
+    @abstractmethod
     def convolution(self, width_in: int, width_out: int) -> nn.Module:
         """Return the convolution of one layer, called with node features and edges."""
-        raise NotImplementedError
 
     def forward(self, batch: Any) -> Tensor:
         """Return one vector per graph."""
