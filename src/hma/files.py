@@ -1,6 +1,7 @@
 """Files that are either whole or not there, and files that one process holds at a time."""
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,18 +32,30 @@ def written_whole(target: Path) -> Iterator[Path]:
 def held(path: Path) -> Iterator[None]:
     """Hold ``path`` against every other process; raises :class:`HeldError` if one has it.
 
-    The hold ends with the process, however it ends. The file is made, and removed at a good end.
+    The hold ends with the process, however it ends. A folder stays; a file is made, and removed
+    at a good end. Where files cannot be locked there is a warning, and on Windows no hold.
     """
-    import fcntl
-
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # not on Windows
+        yield
+        return
+    folder = path.is_dir()
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise HeldError(str(path)) from error
+        except OSError as error:
+            warnings.warn(
+                f"{path} cannot be locked ({error.strerror}): see to it that no other process "
+                "works there",
+                stacklevel=4,
+            )
         yield
-        path.unlink(missing_ok=True)
+        if not folder:
+            path.unlink(missing_ok=True)
     finally:
         os.close(handle)

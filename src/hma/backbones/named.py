@@ -91,6 +91,8 @@ vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
         expect_weights_file(path)
     if family != "vit" and (tuning != "full" or prompts is not None):
         raise UserError(f"tuning and prompts are for vit:NAME, got {spec!r} with them")
+    if frozen and tuning == "part":
+        raise UserError(f"{spec} can be frozen or tuned in part, not both; leave one of them out")
     if frozen and path is None and family != "hf":
         warnings.warn(
             f"{spec} is frozen and has no weights, so it stays at its random start; give weights, "

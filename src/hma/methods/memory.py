@@ -64,8 +64,9 @@ def _writes_what_it_reads(model: HMA) -> bool:
     """Return whether the features of the step are those that the memory would be given after it."""
     # DIFF[paper 3.2]: with momentum=0 and a backbone that trains, the features are those of before
     # the step, as those of any momentum encoder are; encoding again would double the cost.
-    steady = not any(part.training for part in model.backbone.modules())
-    return model.momentum_encoder is None and steady
+    if model.momentum_encoder is not None:
+        return False
+    return not any(part.training for part in model.backbone.modules())
 
 
 def with_hma(backbone: BackboneFactory, config: HMAConfig) -> Method:

@@ -13,7 +13,7 @@ from hma.data import PreparationOptions
 from hma.errors import UserError
 from hma.training import Recipe
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the layout of a run folder."""
 
 

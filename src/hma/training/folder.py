@@ -1,12 +1,11 @@
 """Where a run keeps its files, and that only one process writes there at a time."""
 
-import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hma.errors import UserError
+from hma.files import HeldError, held
 from hma.training.checkpoints import Checkpoints
 from hma.training.writing import no_lost_writes
 
@@ -34,25 +33,9 @@ class RunFolder:
         with no_lost_writes(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         try:
-            import fcntl
-        except ModuleNotFoundError:  # not on Windows
-            yield
-            return
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(
-                    f"another process is training in {self.path}; wait for it, or choose another "
-                    "folder"
-                ) from error
-            except OSError as error:
-                warnings.warn(
-                    f"{self.path} cannot be locked ({error.strerror}): see to it that no other "
-                    "process trains there",
-                    stacklevel=4,
-                )
-            yield
-        finally:
-            os.close(handle)
+            with held(self.path):
+                yield
+        except HeldError as error:
+            raise UserError(
+                f"another process is training in {self.path}; wait for it, or choose another folder"
+            ) from error
