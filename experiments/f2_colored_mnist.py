@@ -3,8 +3,8 @@
 Run it, with its cost on two cores::
 
     hma run F2 --budget smoke --workers 2     # a minute
-    hma run F2 --budget small --workers 2     # MLP at 14 pixels, 10 seeds
-    hma run F2 --budget paper --workers 2     # MLP and CNN, 14 and 28 pixels, 10 seeds
+    hma run F2 --budget small --workers 2     # MLP at 14 pixels, 10 seeds: about two hours
+    hma run F2 --budget paper --workers 2     # MLP and CNN, 14 and 28 pixels, 10 seeds: days
 
 Published: curves without numbers; "with different backbones, image sizes, and distribution shifts
 ... HMA consistently improves OOD performance". The score is the mean accuracy of two test sets:

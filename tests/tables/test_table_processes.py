@@ -10,7 +10,8 @@ import time
 import pytest
 from silent_board import Silence
 
-from hma.tables import Processes, Results, measure, run
+from hma.tables import Cell, Processes, Results, measure, run
+from hma.tables.store import Busy
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -123,6 +124,53 @@ def test_a_process_that_dies_is_a_failed_cell_that_goes_on_later(
     outcome = run([first, *rest], results, pool, Silence())
     assert sorted(outcome.done) == sorted([first, *rest])
     assert same_again(results.record(toy, first)) == undisturbed[first]
+
+
+LONG = """
+from dataclasses import replace
+from pathlib import Path
+
+from hma.tables import load_table
+
+TOY = load_table(Path({toy!r}))
+ENDLESS = replace(TOY.rows["ERM"], recipe={{"epochs": 10**6}})
+TABLE = replace(TOY, key="LONG", rows={{**TOY.rows, "ERM": ENDLESS}})
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_the_runner_that_was_killed(toy_file, results, tmp_path):
+    (tmp_path / "long.py").write_text(LONG.format(toy=str(toy_file)))
+    command = [
+        sys.executable,
+        "-m",
+        "hma",
+        "run",
+        "LONG",
+        "--budget",
+        "smoke",
+        "--only",
+        "easy/ERM",
+    ]
+    places = ["--results", str(results.folder), "--experiments", str(tmp_path), "--seeds", "1"]
+    runner = subprocess.Popen([*command, *places], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    cell = Cell("LONG", "smoke", "easy", "ERM", 0)
+    checkpoints = results.work_folder(cell) / "checkpoints"
+    deadline = time.monotonic() + 60
+    while not (checkpoints.exists() and any(checkpoints.iterdir())):
+        assert time.monotonic() < deadline, "the cell did not start"
+        time.sleep(0.1)
+    with pytest.raises(Busy), results.claimed(cell):
+        pass
+    runner.kill()
+    runner.wait()
+    while time.monotonic() < deadline:
+        try:
+            with results.claimed(cell):
+                return
+        except Busy:
+            time.sleep(0.1)
+    pytest.fail("the process of the cell lives on")
 
 
 def test_no_workers_is_refused(toy_file, tmp_path):
