@@ -1,0 +1,100 @@
+"""One class out of several, or one logit for two."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, embedding, one_hot
+
+from hma.targets.checks import expect_count, expect_none, expect_rows
+from hma.targets.target import UNKNOWN, Target
+
+
+@final
+@dataclass(frozen=True)
+class Classes(Target):
+    """One of ``count`` classes, given by its id.
+
+    Args:
+        count: Number of classes; 1 is a binary problem with one logit.
+
+    Example:
+        >>> target = Classes(3)
+        >>> target.loss(torch.zeros(2, 3), torch.tensor([0, 2]))
+        tensor([1.0986, 1.0986])
+        >>> target.checked(torch.tensor([0, 3]), count=2)
+        Traceback (most recent call last):
+        ValueError: y must hold class ids from 0 to 2, got 3; rows not to store belong in `ignore`
+    """
+
+    kind: ClassVar[str] = "classes"
+    count: int
+
+    def __post_init__(self) -> None:
+        expect_count("num_classes", self.count, "one logit is binary")
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return self.count
+
+    @property
+    def table_rows(self) -> int:
+        """A row for each class; one logit still tells two classes apart."""
+        return max(self.count, 2)
+
+    def unknown(self, count: int) -> Tensor:
+        """Return the id -1."""
+        return torch.full((count,), UNKNOWN)
+
+    def prototypes(self) -> Tensor:
+        """Return each class once."""
+        return torch.arange(self.table_rows)
+
+    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+        """Return class ids."""
+        if ignore is not None and y.shape == ignore.shape:
+            y = y.masked_fill(ignore, 0)
+        if y.dtype.is_floating_point or y.dtype.is_complex:
+            raise TypeError(
+                f"y must hold class ids of an integer dtype, got {y.dtype} of shape "
+                f"{tuple(y.shape)}; for soft labels build the model with "
+                "target=hma.targets.SoftClasses(...), for 0/1 floats pass y.long()"
+            )
+        expect_rows(y, count)
+        rule = f"y must hold class ids from 0 to {self.table_rows - 1}"
+        remedy = "rows not to store belong in `ignore`"
+        outside = (y < 0) | (y >= self.table_rows)
+        expect_none(outside, y, rule, remedy)
+        return y.long()
+
+    def mix(self, stored: Tensor) -> Tensor:
+        """Return a one-hot row for each id; -1 is MASK."""
+        rows = self.table_rows + 1
+        return one_hot(stored % rows, rows).to(torch.float32)
+
+    def embed(self, stored: Tensor, table: Tensor) -> Tensor:
+        """Look the ids up: as :meth:`mix` has it, without the product."""
+        return embedding(stored % (self.table_rows + 1), table)
+
+    def membership(self, stored: Tensor) -> Tensor:
+        """Return a one-hot row for each id."""
+        return self.mix(stored)[:, :-1]
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the cross entropy."""
+        if self.count > 1:
+            return cross_entropy(logits, y, reduction="none")
+        return binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype), reduction="none")
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Return the probability of each class, ``(B, C)``; one logit gives two columns."""
+        if self.count > 1:
+            return logits.float().softmax(dim=1)
+        positive = logits.float().sigmoid()
+        return torch.cat([1 - positive, positive], dim=1)  # (B, 1) -> (B, 2)
+
+    def decided(self, logits: Tensor) -> Tensor:
+        """Return the likeliest class id, ``(B,)``."""
+        return self.expected(logits).argmax(dim=1)

@@ -1,0 +1,103 @@
+"""Regression: a number."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from hma.errors import UserError
+from hma.targets.checks import expect_none, expect_rows, or_mask
+from hma.targets.target import Target
+
+QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Places in the distribution of a number that slots stand for."""
+
+
+@final
+@dataclass(frozen=True)
+class Number(Target):
+    """A number; the model works in units of ``scale`` around ``centre``.
+
+    Args:
+        centre: Mean of the training labels.
+        scale: Their standard deviation.
+
+    Example:
+        >>> target = Number(centre=10.0, scale=2.0)
+        >>> target.loss(torch.tensor([[1.0]]), torch.tensor([14.0]))
+        tensor([1.])
+        >>> target.expected(torch.tensor([[1.0]]))
+        tensor([12.])
+    """
+
+    kind: ClassVar[str] = "number"
+    centre: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.centre):
+            raise UserError(f"centre must be finite, got {self.centre}")
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise UserError(
+                f"scale must be finite and above 0, got {self.scale}; a label that is the same in "
+                "every row cannot be learned"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """One output."""
+        return 1
+
+    @property
+    def table_rows(self) -> int:
+        """A line through the table: where it starts, and its direction."""
+        return 2
+
+    def unknown(self, count: int) -> Tensor:
+        """Return NaN."""
+        return torch.full((count,), math.nan)
+
+    def prototypes(self) -> Tensor:
+        """Return quantiles of a normal distribution."""
+        return torch.special.ndtri(torch.tensor(QUANTILES))
+
+    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+        """Return standardised numbers."""
+        expect_rows(y.reshape(-1) if y.shape == (count, 1) else y, count)
+        y = self._standard(y.reshape(-1))
+        if ignore is not None:
+            y = y.masked_fill(ignore, 0.0)
+        expect_none(~y.isfinite(), y, "y must hold finite numbers", "mark others in `ignore`")
+        return y
+
+    def _standard(self, y: Tensor) -> Tensor:
+        wide = y.to(torch.promote_types(y.dtype, torch.float32))
+        return (wide - self.centre) / self.scale
+
+    def mix(self, stored: Tensor) -> Tensor:
+        """Return the point on the line; NaN is MASK."""
+        line = torch.stack([torch.ones_like(stored), stored], dim=1)  # (N, 2)
+        return or_mask(line, ~stored.isnan())
+
+    def membership(self, stored: Tensor) -> Tensor:
+        """Return 1 for the nearest prototype."""
+        places = self.prototypes().to(stored)
+        apart = (stored.nan_to_num()[:, None] - places).abs()  # (N, P)
+        nearest: Tensor = one_hot(apart.argmin(dim=1), len(places))
+        return nearest * ~stored.isnan()[:, None]
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the squared error in standard units."""
+        return (logits[:, 0] - self._standard(y.reshape(-1)).to(logits.dtype)) ** 2
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Return the number, ``(B,)``."""
+        wide = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
+        return wide * self.scale + self.centre
+
+    def decided(self, logits: Tensor) -> Tensor:
+        """Return the number, ``(B,)``."""
+        return self.expected(logits)

@@ -1,0 +1,80 @@
+"""What every kind of label can do."""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+UNKNOWN = -1
+"""Class id or sample id of a row whose writer did not know it."""
+
+
+@dataclass(frozen=True)
+class Target(ABC):
+    """A kind of label; a subclass says what is special about it, all in one place.
+
+    Shape:
+        - ``y``: labels as a user gives them; *stored*: as the memory keeps them, ``(N, ...)``.
+        - logits: ``(B, outputs)``.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Number of logits."""
+
+    @property
+    @abstractmethod
+    def table_rows(self) -> int:
+        """Rows of the label table, MASK not counted."""
+
+    @abstractmethod
+    def unknown(self, count: int) -> Tensor:
+        """Return ``count`` stored labels that nobody knows."""
+
+    @abstractmethod
+    def prototypes(self) -> Tensor:
+        """Return the stored labels that slots stand for, ``(P, ...)``."""
+
+    @abstractmethod
+    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+        """Return labels of ``count`` rows as they are stored, or say what does not fit.
+
+        Rows marked in ``ignore`` are not looked at; what is returned for them means nothing.
+        """
+
+    @abstractmethod
+    def mix(self, stored: Tensor) -> Tensor:
+        """Return what each label takes of each row of the label table, ``(N, table_rows + 1)``."""
+
+    @abstractmethod
+    def membership(self, stored: Tensor) -> Tensor:
+        """Return how far each label belongs to each prototype, ``(N, P)``; 0 where unknown."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of each row, ``(B,)``."""
+
+    @abstractmethod
+    def expected(self, logits: Tensor) -> Tensor:
+        """Return probabilities of classes or labels, or the value of a number, row by row."""
+
+    @abstractmethod
+    def decided(self, logits: Tensor) -> Tensor:
+        """Return predictions in the form of ``y``."""
+
+    def embed(self, stored: Tensor, table: Tensor) -> Tensor:
+        """Return the embedding of stored labels, ``(N, ...)`` and ``(rows + 1, L)`` to ``(N, L)``.
+
+        Args:
+            stored: Labels as the memory keeps them.
+            table: The label table, MASK last.
+        """
+        return self.mix(stored).to(table.dtype) @ table
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the target in JSON values, for :func:`target_from_json`."""
+        return {"kind": self.kind} | asdict(self)

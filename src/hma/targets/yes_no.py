@@ -1,0 +1,103 @@
+"""Several yes/no labels, some of them missing."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from hma.targets.checks import expect_count, expect_none, expect_rows, or_mask
+from hma.targets.target import UNKNOWN, Target
+
+
+@final
+@dataclass(frozen=True)
+class YesNo(Target):
+    """Several yes/no labels, any of which may be missing.
+
+    ``y`` is ``(B, count)`` of 0 and 1; missing is NaN, or -1 where the dtype has no NaN. A
+    row's loss is the mean over the labels it has, 0 if it has none.
+
+    Args:
+        count: Number of labels, ``T``.
+
+    Example:
+        >>> target = YesNo(2)
+        >>> y = torch.tensor([[1.0, 0.0], [1.0, float("nan")]])
+        >>> target.loss(torch.tensor([[0.0, 0.0], [2.0, -9.0]]), y)
+        tensor([0.6931, 0.1269])
+    """
+
+    kind: ClassVar[str] = "yes/no"
+    count: int
+
+    def __post_init__(self) -> None:
+        expect_count("count", self.count, "labels of a row")
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return self.count
+
+    @property
+    def table_rows(self) -> int:
+        """Two rows for each label: no, then yes."""
+        return 2 * self.count
+
+    def unknown(self, count: int) -> Tensor:
+        """Return rows of NaN."""
+        return torch.full((count, self.count), math.nan)
+
+    def prototypes(self) -> Tensor:
+        """Return rows that know one label each: no, then yes, label by label."""
+        rows = self.unknown(self.table_rows)  # (2T, T)
+        places = torch.arange(self.table_rows)
+        rows[places, places // 2] = (places % 2).to(rows.dtype)
+        return rows
+
+    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+        """Return 0, 1 and NaN."""
+        if y.dim() == 1 and self.count == 1:
+            y = y[:, None]
+        expect_rows(y, count, self.count)
+        y = self._with_nan(y)
+        if ignore is not None:
+            y = y.masked_fill(ignore[:, None], math.nan)
+        outside = ~((y == 0) | (y == 1) | y.isnan()).all(dim=1)
+        expect_none(outside, y, "y must hold 0, 1, and NaN or -1 where missing", "")
+        return y
+
+    def _with_nan(self, y: Tensor) -> Tensor:
+        wide = y.to(torch.promote_types(y.dtype, torch.float32))
+        return wide if y.dtype.is_floating_point else wide.masked_fill(y == UNKNOWN, math.nan)
+
+    def mix(self, stored: Tensor) -> Tensor:
+        """Return the mean of the rows of the labels that are known; MASK if none is."""
+        known = ~stored.isnan()  # (N, T)
+        yes = stored.nan_to_num()
+        each = torch.stack([(1 - yes) * known, yes * known], dim=2).flatten(1)  # (N, 2T)
+        count = known.sum(dim=1, keepdim=True)
+        return or_mask(each / count.clamp(min=1), count[:, 0] > 0)
+
+    def membership(self, stored: Tensor) -> Tensor:
+        """Return equal shares for the labels that are known."""
+        return self.mix(stored)[:, :-1]
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean binary cross entropy over the labels that are known."""
+        y = self._with_nan(y).reshape(logits.shape)
+        known = ~y.isnan()
+        each = binary_cross_entropy_with_logits(
+            logits, y.nan_to_num().to(logits.dtype), reduction="none"
+        )
+        return (each * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Return the probability of each yes, ``(B, T)``."""
+        return logits.float().sigmoid()
+
+    def decided(self, logits: Tensor) -> Tensor:
+        """Return 0 or 1 for each label, ``(B, T)``."""
+        return (logits > 0).long()
