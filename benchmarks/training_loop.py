@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from hma.backbones.gnn import GIN
 from hma.benchmarks.machine import this_machine
 from hma.data import Split, Task, builtin
-from hma.data.graph_store import Graphs, GraphStore
+from hma.data.graph.store import Graphs, GraphStore
 from hma.methods import erm
 from hma.methods.erm import Classifier
 from hma.training import Recipe, SilentProgress, fit

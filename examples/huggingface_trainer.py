@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 import hma
 from hma.adapters.transformers import ForTrainer, RememberCallback
 from hma.backbones import TransformerFeatures
-from hma.data.digits import digits
+from hma.data.sets.digits import digits
 
 from transformers import (  # isort: skip
     PrinterCallback,

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import hma
 from hma.adapters.lightning import RememberCallback
 from hma.backbones import mlp
-from hma.data.digits import digits
+from hma.data.sets.digits import digits
 
 from lightning.pytorch import LightningModule, Trainer, seed_everything  # isort: skip
 

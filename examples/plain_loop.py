@@ -5,7 +5,7 @@ from torch.nn.functional import cross_entropy
 
 import hma
 from hma.backbones import mlp
-from hma.data.digits import digits
+from hma.data.sets.digits import digits
 
 torch.manual_seed(0)
 task = digits(seed=0, per_class=10)

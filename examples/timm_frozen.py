@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, interpolate
 
 import hma
 from hma.backbones import backbone_for
-from hma.data.digits import digits
+from hma.data.sets.digits import digits
 
 weights = sys.argv[1] if len(sys.argv) > 1 else None
 if weights is None:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import hma
 from hma.backbones import vit
 from hma.data import InMemory, Task
-from hma.data.digits import DIGITS, digit_images, digit_places
+from hma.data.sets.digits import DIGITS, digit_images, digit_places
 from hma.methods import erm, with_hma
 from hma.training import Recipe, fit
 

@@ -25,7 +25,7 @@ from functools import partial
 
 from hma.backbones import cnn, mlp
 from hma.data import Task
-from hma.data.colored_mnist import colored_mnist
+from hma.data.sets.colored_mnist import colored_mnist
 from hma.methods import batchformer, erm, ib_irm, irm, knn, npt, vrex
 from hma.methods.learner import BackboneFactory, Method
 from hma.tables import Budget, Problem, Row, Table, memory_row

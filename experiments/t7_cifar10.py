@@ -18,7 +18,7 @@ from functools import partial
 
 from hma.backbones import resnet18
 from hma.data import Task
-from hma.data.torchvision_sets import image_set
+from hma.data.sets.torchvision_sets import image_set
 from hma.methods import erm, npt
 from hma.tables import Budget, Problem, Row, Table, memory_row
 from hma.training import Recipe

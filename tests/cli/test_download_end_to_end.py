@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-import hma.data.tu
+import hma.data.sets.tu
 from hma.training import Record
 
 QUICK = ["--epochs", "2", "--queue-size", "16", "--slots-per-class", "2", "--no-report"]
@@ -26,7 +26,7 @@ def shelf(tmp_path, monkeypatch):
         file.writestr("RINGS/RINGS_A.txt", "".join(f"{a}, {b}\n" for a, b in edges))
         file.writestr("RINGS/RINGS_graph_indicator.txt", "".join(f"{g}\n" for g in graph_of))
         file.writestr("RINGS/RINGS_graph_labels.txt", "".join(f"{g % 2}\n" for g in range(40)))
-    monkeypatch.setattr(hma.data.tu, "ADDRESS", f"{folder.as_uri()}/")
+    monkeypatch.setattr(hma.data.sets.tu, "ADDRESS", f"{folder.as_uri()}/")
     return folder
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hma.data import AugmentedSplit, PreparationOptions, open_source, prepare, training_batch
-from hma.data.arrays import ArrayImages
-from hma.data.crops import mixed
-from hma.data.image_preparation import ImagePreparation
-from hma.data.image_split import draws, shifted_and_mirrored
+from hma.data.image.crops import mixed
+from hma.data.image.preparation import ImagePreparation
+from hma.data.image.split import draws, shifted_and_mirrored
+from hma.data.npz import ArrayImages
 
 
 def by_hand(image, down, right, mirror):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from hma.data import builtin, is_builtin, open_source, preparation_from_json
-from hma.data.colored_mnist import colored_mnist
-from hma.data.digits import colored_digits, digits
 from hma.data.location import cache_folder, data_folder
-from hma.data.mnist import read_idx
+from hma.data.sets.colored_mnist import colored_mnist
+from hma.data.sets.digits import colored_digits, digits
+from hma.data.sets.mnist import read_idx
 from hma.errors import UserError
 
 

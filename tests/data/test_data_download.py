@@ -9,11 +9,11 @@ import zipfile
 import numpy as np
 import pytest
 
-import hma.data.mnist
-import hma.data.tu
+import hma.data.sets.mnist
+import hma.data.sets.tu
 from hma.data.location import fetch
-from hma.data.mnist import mnist_source
-from hma.data.tu import tu_source
+from hma.data.sets.mnist import mnist_source
+from hma.data.sets.tu import tu_source
 from hma.errors import UserError
 
 TOY = {
@@ -30,8 +30,8 @@ def shelf(tmp_path, monkeypatch):
     folder = tmp_path / "shelf"
     folder.mkdir()
     address = f"{folder.as_uri()}/"
-    monkeypatch.setattr(hma.data.tu, "ADDRESS", address)
-    monkeypatch.setattr(hma.data.mnist, "ADDRESS", address)
+    monkeypatch.setattr(hma.data.sets.tu, "ADDRESS", address)
+    monkeypatch.setattr(hma.data.sets.mnist, "ADDRESS", address)
     return folder
 
 
@@ -78,14 +78,14 @@ def test_names_in_an_archive_cannot_lead_outside(shelf, tmp_path):
 
 def test_a_crash_while_unpacking_is_noticed_next_time(shelf, tmp_path, monkeypatch):
     (shelf / "TOY.zip").write_bytes(packed(TOY))
-    whole = hma.data.tu.written_whole
+    whole = hma.data.sets.tu.written_whole
 
     def full_disk(target):
         if target.name == "TOY_graph_labels.txt":
             raise OSError(28, "No space left on device")
         return whole(target)
 
-    monkeypatch.setattr(hma.data.tu, "written_whole", full_disk)
+    monkeypatch.setattr(hma.data.sets.tu, "written_whole", full_disk)
     with pytest.raises(OSError, match="No space left"):
         tu_source("TOY", tmp_path / "root", download=True)
     monkeypatch.undo()
@@ -109,7 +109,7 @@ def test_mnist_is_fetched_and_verified(shelf, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte.gz is damaged: MD5"):
         mnist_source(root, download=True)  # these are not the files of MNIST
     assert not list((root / "MNIST" / "raw").iterdir())
-    monkeypatch.setattr(hma.data.mnist, "FILES", hashes)
+    monkeypatch.setattr(hma.data.sets.mnist, "FILES", hashes)
     assert mnist_source(root, download=True).labels == list("12345")
     assert mnist_source(root).labels == list("12345")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hma.data import PreparationOptions, builtin, open_source, preparation_from_json, prepare
-from hma.data.graph_preparation import LARGEST_ONE_HOT_DEGREE, fit_graphs
+from hma.data.graph.preparation import LARGEST_ONE_HOT_DEGREE, fit_graphs
 from hma.errors import UserError
 from hma.extras import needed
 

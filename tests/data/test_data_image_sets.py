@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from hma.data import PreparationOptions, builtin, open_source, stream
-from hma.data.torchvision_sets import IMAGE_SETS
+from hma.data.sets.torchvision_sets import IMAGE_SETS
 from hma.errors import UserError
 from hma.torchvision_ops import ensure_torchvision
 

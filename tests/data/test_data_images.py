@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-import hma.data.image_files
+import hma.data.image.files
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare, stream
-from hma.data.image_folder import ImageFolder
+from hma.data.image.folder import ImageFolder
 from hma.errors import UserError
 
 PER_CLASS = 6
@@ -110,14 +110,14 @@ def test_kept_and_decoded_again_are_the_same(animals, limit):
 
 def test_a_kept_picture_is_decoded_once(animals, monkeypatch):
     counted, lock = [], threading.Lock()
-    decode = hma.data.image_files.decoded
+    decode = hma.data.image.files.decoded
 
     def counting(file, shape):
         with lock:
             counted.append(file)
         return decode(file, shape)
 
-    monkeypatch.setattr(hma.data.image_files, "decoded", counting)
+    monkeypatch.setattr(hma.data.image.files, "decoded", counting)
     prepared = prepare(open_source(animals), seed=0)
     assert sorted(counted) == sorted(prepared.source.files)
     everything(prepared.task.train)
@@ -128,9 +128,9 @@ def test_a_kept_picture_is_decoded_once(animals, monkeypatch):
 def test_a_split_reads_nothing_until_it_is_asked(animals, monkeypatch):
     preparation = prepare(open_source(animals), seed=0).preparation
     read = []
-    decode = hma.data.image_files.decoded
+    decode = hma.data.image.files.decoded
     monkeypatch.setattr(
-        hma.data.image_files, "decoded", lambda *given: (read.append(given[0]), decode(*given))[1]
+        hma.data.image.files, "decoded", lambda *given: (read.append(given[0]), decode(*given))[1]
     )
     source = ImageFolder(animals, memory_limit=0)
     split = preparation.split(source)

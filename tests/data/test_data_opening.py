@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hma.data import BUILTINS, builtin, is_builtin, open_source
-from hma.data.opening import MAY_BE
+from hma.data.sources import MAY_BE
 from hma.errors import UserError
 from hma.extras import needed
 

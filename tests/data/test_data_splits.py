@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
-from hma.data.prepared import prepare_splits, quotas, stratified
+from hma.data.task_from_source import prepare_splits, quotas, stratified
 from hma.errors import UserError
 
 class_sizes = st.lists(st.integers(2, 60), min_size=2, max_size=6)

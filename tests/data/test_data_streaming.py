@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hma.data import PreparationOptions, open_source, stream
-from hma.data.table_preparation import fit_table
+from hma.data.table.preparation import fit_table
 from hma.errors import UserError
 
 MEASURE = """

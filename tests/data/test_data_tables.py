@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
 from hma.data.labels import class_names
-from hma.data.table_preparation import TablePreparation, fit_table
+from hma.data.table.preparation import TablePreparation, fit_table
 from hma.errors import UserError
 
 PEOPLE = """age,city,score,note,y

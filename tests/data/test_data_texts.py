@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare, stream
-from hma.data.text_preparation import encoder_folder, fit_texts
+from hma.data.text.preparation import encoder_folder, fit_texts
 from hma.errors import UserError
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "a", "film", "##s", "very"]

@@ -22,7 +22,7 @@ from torch import nn
 import hma
 from hma.backbones import GIN, Frozen, TransformerFeatures, mlp
 from hma.data import InMemory, PreparationOptions, Task, builtin, open_source, prepare
-from hma.data.digits import digits
+from hma.data.sets.digits import digits
 from hma.errors import UserError
 from hma.methods import erm, with_hma
 from hma.methods.cached_features import augments, cached_features, with_known_features
@@ -196,7 +196,7 @@ from pathlib import Path
 import torch
 import hma.methods.cached_features as module
 from hma.backbones import Frozen, mlp
-from hma.data.digits import digits
+from hma.data.sets.digits import digits
 
 def killed(tensors, path, metadata):
     path.write_bytes(b"half of it")

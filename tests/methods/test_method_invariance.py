@@ -13,7 +13,7 @@ from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, rows, smal
 
 from hma.backbones import mlp
 from hma.data import InMemory
-from hma.data.colored_mnist import colored_mnist
+from hma.data.sets.colored_mnist import colored_mnist
 from hma.data.task import AugmentedSplit
 from hma.errors import UserError
 from hma.methods import erm, ib_irm, irm, random_environments, vrex, with_hma

@@ -1,10 +1,9 @@
 """Sources of data become tasks; nothing in here knows a model."""
 
-from hma.data.named import BUILTINS, builtin, is_builtin
-from hma.data.opening import open_source
 from hma.data.preparation import Preparation, PreparationOptions, preparation_from_json
-from hma.data.prepared import Prepared, prepare
+from hma.data.sets.named import BUILTINS, builtin, is_builtin
 from hma.data.source import Source
+from hma.data.sources import open_source
 from hma.data.streaming import stream
 from hma.data.task import (
     AugmentedSplit,
@@ -17,6 +16,7 @@ from hma.data.task import (
     tensors_of,
     training_batch,
 )
+from hma.data.task_from_source import Prepared, prepare
 
 __all__ = [
     "BUILTINS",

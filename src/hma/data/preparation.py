@@ -129,10 +129,10 @@ def preparation_from_json(values: dict[str, Any]) -> Preparation:
     Args:
         values: What ``to_json`` returned, or ``json.loads`` of it.
     """
-    from hma.data.graph_preparation import GraphPreparation
-    from hma.data.image_preparation import ImagePreparation
-    from hma.data.table_preparation import TablePreparation
-    from hma.data.text_preparation import TextPreparation
+    from hma.data.graph.preparation import GraphPreparation
+    from hma.data.image.preparation import ImagePreparation
+    from hma.data.table.preparation import TablePreparation
+    from hma.data.text.preparation import TextPreparation
 
     if values.get("format") != FORMAT:
         raise UserError(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hma.data.opening import open_source
 from hma.data.preparation import Preparation
 from hma.data.source import Source
+from hma.data.sources import open_source
 from hma.data.task import Batch
 from hma.errors import UserError
 

@@ -44,7 +44,7 @@ def cached_features(
     Example:
         >>> from tempfile import mkdtemp
         >>> from hma.backbones import mlp
-        >>> from hma.data.digits import digits
+        >>> from hma.data.sets.digits import digits
         >>> backbone = Frozen(mlp(in_features=64, hidden=(16,)))
         >>> known = cached_features(digits(seed=0), backbone, Path(mkdtemp()))
         >>> batch = known.train.batch(torch.tensor([3, 5]))

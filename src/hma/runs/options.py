@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from torch import nn
 
-from hma.backbones.named import Described, backbone_for
+from hma.backbones.by_name import Described, backbone_for
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
@@ -26,7 +26,7 @@ class RunOptions:
     target: str | None = None
     """Column of the labels, for tables."""
     backbone: str | None = None
-    """As ``hma.backbones.named.backbone_for`` takes it; None for the default of the data."""
+    """As ``hma.backbones.by_name.backbone_for`` takes it; None for the default of the data."""
     weights: str | None = None
     """File with weights for the backbone."""
     frozen_backbone: bool = False

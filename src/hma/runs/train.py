@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hma.backbones.named import default_backbone
+from hma.backbones.by_name import default_backbone
 from hma.checkpoint import save
 from hma.data import Prepared, Task
 from hma.errors import UserError

@@ -12,7 +12,7 @@ from hma.backbones.vit import vit
 from hma.config import HMAConfig
 from hma.data import PreparationOptions, Task, open_source, prepare
 from hma.data.location import MissingDataError, data_folder
-from hma.data.torchvision_sets import image_set
+from hma.data.sets.torchvision_sets import image_set
 from hma.methods import Method, erm, with_hma
 from hma.tables.rows import WORDS, memory_row
 from hma.tables.table import Budget, Problem, Row
@@ -80,7 +80,7 @@ def set_problem(name: str, *, model: str = MODEL, weights: Path | None = None) -
     """Return the column of a data set that hma knows, such as ``"dtd"``.
 
     Args:
-        name: One of ``hma.data.torchvision_sets.IMAGE_SETS``.
+        name: One of ``hma.data.sets.torchvision_sets.IMAGE_SETS``.
         model: A Vision Transformer of timm.
         weights: A local file; by default :func:`weights_file` of the model.
     """

@@ -3,8 +3,8 @@
 import traceback
 from pathlib import Path
 
-from hma.data.limits import limited
 from hma.data.location import MissingDataError
+from hma.data.smaller_task import limited
 from hma.errors import UserError
 from hma.methods.cached_features import with_known_features
 from hma.tables.cell import Cell

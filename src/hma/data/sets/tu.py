@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
-from hma.data.graphs import GraphFolder, find_adjacency
+from hma.data.graph.tu_folder import GraphFolder, find_adjacency
 from hma.data.location import data_folder, fetch, missing_data
 from hma.errors import UserError
 from hma.files import written_whole

@@ -8,9 +8,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from hma.data.crops import THROWS, dice_of, parts_of, words_of
-from hma.data.image_files import ImageFiles
-from hma.data.image_split import (
+from hma.data.image.crops import THROWS, dice_of, parts_of, words_of
+from hma.data.image.files import ImageFiles
+from hma.data.image.rows import ImageRows, Shape
+from hma.data.image.split import (
     Augmentation,
     Images,
     draws,
@@ -18,7 +19,6 @@ from hma.data.image_split import (
     normalised,
     shifted_and_mirrored,
 )
-from hma.data.images import ImageRows, Shape
 from hma.data.preparation import FORMAT, PreparationOptions, Transform, label_ids
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch, Kind

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hma.data.columns import Category, Column, Empty, Number, column_from_json, fit_column
 from hma.data.labels import encode, listed
 from hma.data.preparation import FORMAT, PreparationOptions, label_ids
 from hma.data.source import Source, expect_kind
-from hma.data.tables import CHUNK, Frame, TableRows, chunk_labels
+from hma.data.table.columns import Category, Column, Empty, Number, column_from_json, fit_column
+from hma.data.table.files import CHUNK, Frame, TableRows, chunk_labels
 from hma.data.task import Batch, InMemory, Kind
 from hma.errors import UserError
 

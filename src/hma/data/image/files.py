@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.crops import part_of
-from hma.data.images import Shape, shape_with
+from hma.data.image.crops import part_of
+from hma.data.image.rows import Shape, shape_with
 from hma.data.task import Kind
 from hma.errors import UserError
 from hma.extras import needed

@@ -17,7 +17,7 @@ from hma.data.labels import encode
 from hma.data.preparation import FORMAT, PreparationOptions, label_ids
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch, Kind
-from hma.data.texts import TextFile, present
+from hma.data.text.files import TextFile, present
 from hma.errors import UserError
 from hma.extras import needed
 

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hma.data.images import resized, shape_with
+from hma.data.image.rows import resized, shape_with
 from hma.data.labels import expect_present, label_text, listed
-from hma.data.tables import Frame, described
+from hma.data.table.files import Frame, described
 from hma.data.task import Kind
 from hma.errors import UserError
 from hma.extras import needed

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hma.data.image_files import MEMORY_LIMIT, ImageFiles
+from hma.data.image.files import MEMORY_LIMIT, ImageFiles
 from hma.errors import UserError
 
 ENDINGS = (

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hma.data.arrays import ArrayImages
 from hma.data.location import data_folder, fetch, missing_data
+from hma.data.npz import ArrayImages
 from hma.errors import UserError
 
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hma.data.arrays import digest, picture
-from hma.data.image_preparation import ImagePreparation
-from hma.data.images import Shape, resized, shape_with
-from hma.data.mnist import TRAIN, mnist_images
-from hma.data.prepared import Prepared
+from hma.data.image.preparation import ImagePreparation
+from hma.data.image.rows import Shape, resized, shape_with
+from hma.data.npz import digest, picture
+from hma.data.sets.mnist import TRAIN, mnist_images
 from hma.data.task import Kind, Task
+from hma.data.task_from_source import Prepared
 from hma.errors import UserError
 
 if TYPE_CHECKING:

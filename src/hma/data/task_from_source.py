@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hma.data.graph_preparation import GraphPreparation, fit_graphs
-from hma.data.image_folder import ImageFolder
-from hma.data.image_preparation import ImagePreparation, fit_images, read_all
-from hma.data.image_split import AUGMENTATIONS
+from hma.data.graph.preparation import GraphPreparation, fit_graphs
+from hma.data.image.folder import ImageFolder
+from hma.data.image.preparation import ImagePreparation, fit_images, read_all
+from hma.data.image.split import AUGMENTATIONS
 from hma.data.labels import class_names, encode, expect_learnable
 from hma.data.preparation import Preparation, PreparationOptions
 from hma.data.source import Source
-from hma.data.table_preparation import fit_table
+from hma.data.table.preparation import fit_table
 from hma.data.task import Kind, Split, Task
-from hma.data.text_preparation import fit_texts
+from hma.data.text.preparation import fit_texts
 from hma.errors import UserError
 
 Fit = Callable[[Source, Sequence[int], tuple[str, ...], PreparationOptions], Preparation]

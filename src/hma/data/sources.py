@@ -3,13 +3,13 @@
 from difflib import get_close_matches
 from pathlib import Path
 
-from hma.data.arrays import open_arrays
-from hma.data.graphs import GraphFolder, find_adjacency
-from hma.data.image_folder import ImageFolder
-from hma.data.named import BUILTINS, builtin_source, is_builtin
+from hma.data.graph.tu_folder import GraphFolder, find_adjacency
+from hma.data.image.folder import ImageFolder
+from hma.data.npz import open_arrays
+from hma.data.sets.named import BUILTINS, builtin_source, is_builtin
 from hma.data.source import Source
-from hma.data.tables import TableFile, is_table
-from hma.data.texts import TextFile
+from hma.data.table.files import TableFile, is_table
+from hma.data.text.files import TextFile
 from hma.errors import UserError
 
 MAY_BE = (

@@ -9,13 +9,13 @@ from urllib.error import URLError
 import numpy as np
 import torch
 
-from hma.data.arrays import ArrayImages
-from hma.data.image_files import ImageFiles
-from hma.data.images import ImageRows
+from hma.data.image.files import ImageFiles
+from hma.data.image.rows import ImageRows
 from hma.data.labels import encode
 from hma.data.location import data_folder, missing_data
+from hma.data.npz import ArrayImages
 from hma.data.preparation import PreparationOptions
-from hma.data.prepared import Prepared, prepare_splits, stratified
+from hma.data.task_from_source import Prepared, prepare_splits, stratified
 from hma.errors import UserError
 from hma.extras import needed, needed_beside_torchvision
 

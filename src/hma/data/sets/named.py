@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import torch
 
-from hma.data.arrays import ArrayImages
-from hma.data.colored_mnist import colored_mnist
-from hma.data.digits import DIGITS, colored_digits, digit_images, digit_places, digits
-from hma.data.image_preparation import ImagePreparation
+from hma.data.image.preparation import ImagePreparation
 from hma.data.labels import encode
-from hma.data.mnist import TRAIN, mnist_source
+from hma.data.npz import ArrayImages
 from hma.data.preparation import PreparationOptions
-from hma.data.prepared import Prepared, prepare, prepare_splits
+from hma.data.sets.colored_mnist import colored_mnist
+from hma.data.sets.digits import DIGITS, colored_digits, digit_images, digit_places, digits
+from hma.data.sets.mnist import TRAIN, mnist_source
+from hma.data.sets.torchvision_sets import IMAGE_SETS, image_set, image_set_source
+from hma.data.sets.tu import tu_source
 from hma.data.source import Source
 from hma.data.task import InMemory
-from hma.data.torchvision_sets import IMAGE_SETS, image_set, image_set_source
-from hma.data.tu import tu_source
+from hma.data.task_from_source import Prepared, prepare, prepare_splits
 from hma.errors import UserError
 
 BUILTINS = (

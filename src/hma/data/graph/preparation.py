@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.columns import mean_and_std
-from hma.data.graph_store import Graphs, GraphStore
-from hma.data.graphs import GraphFolder
+from hma.data.graph.store import Graphs, GraphStore
+from hma.data.graph.tu_folder import GraphFolder
 from hma.data.preparation import FORMAT, PreparationOptions, label_ids
 from hma.data.source import Source, expect_kind
+from hma.data.table.columns import mean_and_std
 from hma.data.task import Batch, Kind
 from hma.errors import UserError
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hma.data.images import Shape, resized
+from hma.data.image.rows import Shape, resized
 
 Words = NDArray[np.uint64]
 ATTEMPTS = 10

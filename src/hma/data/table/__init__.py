@@ -1,0 +1,1 @@
+"""Tables: CSV, Parquet and arrays of numbers."""
