@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from hma import HMA, HMAConfig
-from hma.report import About, Answers, RunReport, TrainingRows, collect
+from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 
 CLASSES = ("cat", "dog", "eel")
 
@@ -38,7 +38,7 @@ class MadeUp:
         }
         tests = changes.pop("tests", {"test": self.answers})
         about = changes.pop("about", self.about)
-        return collect(self.model, about, tests, **(given | changes))
+        return summarise(self.model, about, tests, **(given | changes))
 
 
 def record_of(seed: int = 0, contexts: tuple[str, ...] = ("batch", "alone")) -> dict[str, Any]:

@@ -14,6 +14,8 @@ Metric = Callable[[Floats], Floats]
 """From how often each row counts ``(N, R)`` to the metric of each of the ``R`` samples."""
 
 LEVEL = 0.95
+CHANCE = 0.05
+"""A difference is beyond chance if it would arise less often than this without one."""
 CHUNK = 4_000_000
 """Numbers of a resampling held in memory at a time."""
 

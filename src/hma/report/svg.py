@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from hma.report.words import shown
+from hma.printable import printable
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
@@ -27,20 +27,20 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
         for key, value in attributes.items()
         if value is not None
     )
-    inside = "".join(c if isinstance(c, Markup) else escape(shown(c)) for c in children)
+    inside = "".join(c if isinstance(c, Markup) else escape(printable(c)) for c in children)
     return Markup(f"<{name}{written}>{inside}</{name}>")
 
 
 def picture(width: float, height: float, label: str, *children: str) -> Markup:
     """Return a drawing that fills the width it is given."""
     box = f"0 0 {_value(width)} {_value(height)}"
-    return tag("svg", *children, viewBox=box, role="img", aria_label=shown(label))
+    return tag("svg", *children, viewBox=box, role="img", aria_label=printable(label))
 
 
 def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return shown(str(value))
+    return printable(str(value))
 
 
 @dataclass(frozen=True)

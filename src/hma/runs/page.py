@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from hma.data import Prepared, Split
-from hma.files import written_whole
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
-from hma.report import About, Answers, RunReport, TrainingRows, collect, render
+from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
+from hma.report.run import write_page as write_report
 from hma.runs.folder import MEMORY, PLAIN, Run
 from hma.training import evaluation_order, predictions
 
@@ -17,9 +17,7 @@ from hma.training import evaluation_order, predictions
 def write_page(run: Run, path: Path | None = None) -> Path:
     """Write the report of a run and return where it is."""
     target = path or run.folder / "report.html"
-    page = render(report_of(run))
-    with written_whole(target) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_report(report_of(run), target)
     return target
 
 
@@ -50,7 +48,7 @@ def report_of(run: Run) -> RunReport:
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,
     )
-    return collect(
+    return summarise(
         memory.model,
         about,
         tests,

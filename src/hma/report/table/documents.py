@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hma.files import written_whole
-from hma.report.table.content import TableReport
 from hma.report.table.figures import figure, standalone
 from hma.report.table.markdown import markdown, plain
 from hma.report.table.summary import summarise
+from hma.report.table.table_report import TableReport
 from hma.tables import BUDGETS, Cell, Failure, Results, Table
 
 INDEX = "README.md"

@@ -7,10 +7,12 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from hma.printable import printable
+from hma.report.numbers import MINUS
+from hma.report.statistics import CHANCE
 from hma.report.svg import Scale, picture, spread, tag, ticks
-from hma.report.table import numbers
-from hma.report.table.content import Entry, Group, Paired, Spread, TableReport
-from hma.report.words import CHANCE, shown
+from hma.report.table import scores
+from hma.report.table.table_report import Entry, Group, Paired, Spread, TableReport
 
 WIDTH = 920.0
 LEFT, RIGHT = 48.0, 730.0
@@ -49,7 +51,7 @@ def standalone(drawing: Markup) -> str:
 
 def chart_style() -> str:
     """Return the style sheet of the drawings."""
-    return files("hma.report.table").joinpath("chart.css").read_text(encoding="utf-8")
+    return files("hma.report.table").joinpath("templates/chart.css").read_text(encoding="utf-8")
 
 
 def _means(report: TableReport, group: Group, method: str) -> list[Entry]:
@@ -84,7 +86,7 @@ def curve_chart(report: TableReport, group: Group) -> Markup:
             tag("text", label, x=across(place), y=bottom + 20, class_="tick middle")
             for place, label in enumerate(group.labels)
         ),
-        tag("text", numbers.NAMES[report.metric], x=8, y=14, class_="axis"),
+        tag("text", scores.NAMES[report.metric], x=8, y=14, class_="axis"),
         tag("text", "setting", x=(LEFT + RIGHT) / 2, y=bottom + 42, class_="axis middle"),
     ]
     parts += [_band(report, method, line, across, up) for method, line in lines.items()]
@@ -107,7 +109,7 @@ def _levels(up: Scale, left: float, right: float) -> Iterator[Markup]:
     for value in ticks(up.low, up.high, about=6):
         y = up(value)
         yield tag("line", x1=left, x2=right, y1=y, y2=y, class_="grid")
-        text = f"{value:g}".replace("-", numbers.MINUS)
+        text = f"{value:g}".replace("-", MINUS)
         yield tag("text", text, x=left - 8, y=y + 4, class_="tick end")
 
 
@@ -140,7 +142,7 @@ def _curve(
         path = "M" + "L".join(f"{across(x):.1f} {up(found.mean):.1f}" for x, found in part)
         parts.append(tag("path", d=path, class_="curve", stroke_dasharray=dashes))
         for x, found in part:
-            text = f"{method}: {numbers.spread(report.metric, found)}, {found.count} seeds"
+            text = f"{method}: {scores.spread(report.metric, found)}, {found.count} seeds"
             place = f"translate({across(x):.1f} {up(found.mean):.1f})"
             title = tag("title", text)
             parts.append(tag("path", title, d=shape, class_="point", transform=place))
@@ -169,7 +171,7 @@ def _legend(report: TableReport, lines: dict[str, list[Spread | None]]) -> Itera
 
 
 def _short(text: str, most: int = 17) -> str:
-    text = shown(text)
+    text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -191,20 +193,20 @@ def dot_chart(report: TableReport, group: Group) -> Markup:
         end = top + step * len(entries)
         for value in ticks(low, high, about=7) if found else ():
             x = across(value)
-            text = f"{value:g}".replace("-", numbers.MINUS)
+            text = f"{value:g}".replace("-", MINUS)
             parts.append(tag("line", x1=x, x2=x, y1=top, y2=end, class_="grid"))
             parts.append(tag("text", text, x=x, y=end + 16, class_="tick middle"))
         for method, entry in entries.items():
             parts.append(_dots(report, method, entry, across, y + step / 2, left))
             y += step
         y = end + 34
-    label = f"{report.title}: {numbers.NAMES[report.metric]}"
+    label = f"{report.title}: {scores.NAMES[report.metric]}"
     parts.append(tag("text", _dots_key(report), x=left, y=y + 4, class_="axis"))
     return picture(WIDTH, y + 14, label, *parts)
 
 
 def _dots_key(report: TableReport) -> str:
-    text = f"{numbers.NAMES[report.metric]}; dots: measured, mean ± deviation over seeds"
+    text = f"{scores.NAMES[report.metric]}; dots: measured, mean ± deviation over seeds"
     return f"{text}; rings: published" if report.has_published else text
 
 
@@ -225,7 +227,7 @@ def _dots(
         low, high = (across(value) for value in _reach(found))
         place = y - 3 if ours else y + 4
         kind = "measured" if ours else "published"
-        text = f"{method}, {kind}: {numbers.spread(report.metric, found)}"
+        text = f"{method}, {kind}: {scores.spread(report.metric, found)}"
         parts.append(tag("line", x1=low, x2=high, y1=place, y2=place, class_=f"span {kind}"))
         parts.append(
             tag("circle", tag("title", text), cx=across(found.mean), cy=place, r=4.2, class_=kind)

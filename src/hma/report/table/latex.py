@@ -1,9 +1,10 @@
 """The report as LaTeX tables, for documents that load booktabs."""
 
-from hma.report.table import prose
-from hma.report.table.content import TableReport
-from hma.report.table.sheets import Field, Sheet, sheets
-from hma.report.words import shown
+from hma.printable import on_one_line
+from hma.report.table import sentences
+from hma.report.table.sheet import Field, Sheet
+from hma.report.table.sheets import sheets
+from hma.report.table.table_report import TableReport
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -35,7 +36,7 @@ def latex(report: TableReport) -> str:
     """
     head = [
         f"% {_comment(f'{report.key}, budget {report.budget}: {report.budget_what}')}",
-        f"% {_comment(prose.state(report))}",
+        f"% {_comment(sentences.state(report))}",
         "% \\usepackage{booktabs}\n% \\usepackage[T1]{fontenc}",
     ]
     numbered = enumerate(sheets(report), start=1)
@@ -49,19 +50,19 @@ def escaped(text: str) -> str:
         >>> print(escaped("50% of a_b ± 1"))
         50\% of a\_b $\pm$ 1
     """
-    line = " ".join(shown(text).split())
+    line = on_one_line(text)
     return "".join(ESCAPES.get(character, character) for character in line)
 
 
 def _comment(text: str) -> str:
-    return " ".join(shown(text).split())
+    return on_one_line(text)
 
 
 def _table(report: TableReport, sheet: Sheet, place: int) -> str:
     right = len(sheet.columns) - sheet.names
     caption = f"{report.key}, {report.title}, budget {report.budget}. {sheet.title}. {sheet.note}"
     if report.records < report.cells:
-        caption = f"{caption} {prose.state(report)}"
+        caption = f"{caption} {sentences.state(report)}"
     return "\n".join(
         [
             "",

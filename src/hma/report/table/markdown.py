@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from hma.report.table import prose
-from hma.report.table.content import TableReport
-from hma.report.table.sheets import Field, Sheet, overviews, sheets
-from hma.report.words import shown
+from hma.printable import on_one_line
+from hma.report.table import sentences
+from hma.report.table.sheet import Field, Sheet
+from hma.report.table.sheets import overviews, sheets
+from hma.report.table.table_report import TableReport
 
 MARKS = "\\`*_[]|<>#~&$"
 """What Markdown or HTML would act on."""
@@ -35,7 +36,7 @@ def plain(text: str) -> str:
         >>> print(plain("a_b <script>"))
         a\\_b \\<script\\>
     """
-    line = " ".join(shown(text).split())
+    line = on_one_line(text)
     return "".join(f"\\{character}" if character in MARKS else character for character in line)
 
 
@@ -43,7 +44,7 @@ def _budget(report: TableReport, figures: Mapping[str, str]) -> list[str]:
     found = sheets(report)
     parts = [
         f"## Budget {plain(report.budget)}",
-        f"{plain(report.budget_what)}. {plain(prose.state(report))}",
+        f"{plain(report.budget_what)}. {plain(sentences.state(report))}",
     ]
     parts += [f"> {plain(warning)}" for warning in report.warnings]
     parts += [f"![{plain(text)}]({name})" for name, text in figures.items()]
@@ -84,14 +85,14 @@ def _field(field: Field) -> str:
 
 
 def _origin(report: TableReport) -> list[str]:
-    rows = [f"| {plain(name)} | {plain(text)} |" for name, text in prose.origin(report).items()]
+    rows = [f"| {plain(name)} | {plain(text)} |" for name, text in sentences.origin(report).items()]
     return ["### Where the numbers come from", "\n".join(["| | |", "| --- | --- |", *rows])]
 
 
 def _missing(report: TableReport) -> list[str]:
-    if not prose.missing(report):
+    if not sentences.missing(report):
         return []
-    lines = [f"- {plain(line)}" for line in prose.failures(report)]
+    lines = [f"- {plain(line)}" for line in sentences.failures(report)]
     failed = ["Failed at the last try:", "\n".join(lines)] if lines else []
     command = f"```bash\n{report.command}\n```"
-    return ["### What is missing", plain(prose.missing(report)), command, *failed]
+    return ["### What is missing", plain(sentences.missing(report)), command, *failed]

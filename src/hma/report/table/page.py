@@ -5,12 +5,12 @@ from statistics import median
 
 from markupsafe import Markup
 
-from hma.report import words
-from hma.report.table import numbers, prose
-from hma.report.table.content import Entry, Paired, TableReport
-from hma.report.table.figures import chart_style, figure, interval_bar
+from hma.report import numbers
+from hma.report.html import template
+from hma.report.table import scores, sentences
+from hma.report.table.figures import figure, interval_bar
 from hma.report.table.sheets import overviews, sheets
-from hma.report.templates import template
+from hma.report.table.table_report import Entry, Paired, TableReport
 
 
 def page(report: TableReport) -> str:
@@ -21,17 +21,16 @@ def page(report: TableReport) -> str:
     """
     found = sheets(report)
     drawn = {group.name: figure(report, group) for group in report.groups}
-    text: str = template("table/page.html.j2").render(
+    text: str = template("table/templates/page.html.j2").render(
         report=report,
         figures={name: drawing for name, drawing in drawn.items() if drawing is not None},
         overviews=[*overviews(found), *(s for s in found if s.kind == "published")],
         tasks=[sheet for sheet in found if sheet.kind == "task"],
         others=[sheet for sheet in found if sheet.kind not in ("overview", "published", "task")],
         bars=_bars(report),
-        chart_style=Markup(chart_style()),
-        words=words,
         numbers=numbers,
-        prose=prose,
+        scores=scores,
+        sentences=sentences,
     )
     return text
 

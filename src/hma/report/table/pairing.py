@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 import numpy as np
 
 from hma.report.statistics import bootstrap, percentile_interval
-from hma.report.table.content import Paired, Spread
+from hma.report.table.table_report import Paired, Spread
 
 RESAMPLES = 10_000
 SETTLED = 9

@@ -7,7 +7,8 @@ from math import isfinite
 from statistics import fmean
 
 from hma.errors import UserError
-from hma.report.table.content import (
+from hma.report.table.pairing import holm, paired, settled, spread_of
+from hma.report.table.table_report import (
     PERCENT,
     Average,
     Cost,
@@ -16,7 +17,6 @@ from hma.report.table.content import (
     Spread,
     TableReport,
 )
-from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.tables import Cell, Failure, Record, Table
 
 Entries = dict[tuple[str, str], Entry]

@@ -9,35 +9,40 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from hma.report.table import prose
-from hma.report.table.content import TableReport
-from hma.report.table.sheets import Field, Sheet, sheets
-from hma.report.words import shown
+from hma.printable import printable
+from hma.report.table import sentences
+from hma.report.table.sheet import Field, Sheet
+from hma.report.table.sheets import sheets
+from hma.report.table.table_report import TableReport
 
 WIDTH = 100
 
 
 def terminal(report: TableReport) -> Iterator[RenderableType]:
     """Yield what to print, one after the other."""
-    yield Text(f"{report.key}: {shown(report.title)}", style="bold")
-    yield Text(f"budget {report.budget}: {shown(report.budget_what)}. {prose.state(report)}")
+    yield _text(f"{report.key}: {report.title}", "bold")
+    yield _text(f"budget {report.budget}: {report.budget_what}. {sentences.state(report)}")
     for note in report.notes:
-        yield Text(shown(note))
+        yield _text(note)
     for warning in report.warnings:
-        yield Text(f"! {shown(warning)}", style="red")
+        yield _text(f"! {warning}", "red")
     found = sheets(report)
     for place, sheet in enumerate(found):
         yield Text("")
         yield _grid(sheet)
         if sheet.note and (place + 1 == len(found) or found[place + 1].kind != sheet.kind):
-            yield Padding(Text(sheet.note, style="dim"), (0, 1))
+            yield Padding(_text(sheet.note, "dim"), (0, 1))
     yield Text("")
-    for name, text in prose.origin(report).items():
-        yield Text(f"{name}: {shown(text)}", style="dim")
-    if prose.missing(report):
-        for line in prose.failures(report):
-            yield Text(f"failed: {shown(line)}", style="red")
-        yield Text(f"{prose.missing(report)} {report.command}")
+    for name, text in sentences.origin(report).items():
+        yield _text(f"{name}: {text}", "dim")
+    if sentences.missing(report):
+        for line in sentences.failures(report):
+            yield _text(f"failed: {line}", "red")
+        yield _text(f"{sentences.missing(report)} {report.command}")
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style)
 
 
 def plain_text(report: TableReport, width: int = WIDTH) -> str:
@@ -52,7 +57,7 @@ def plain_text(report: TableReport, width: int = WIDTH) -> str:
 
 def _grid(sheet: Sheet) -> Grid:
     grid = Grid(
-        title=Text(shown(sheet.title), style="bold"),
+        title=_text(sheet.title, "bold"),
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -60,7 +65,7 @@ def _grid(sheet: Sheet) -> Grid:
     for place, name in enumerate(sheet.columns):
         left = place < sheet.names
         grid.add_column(
-            Text(shown(name)),
+            _text(name),
             justify="left" if left else "right",
             no_wrap=place == 0,
             overflow="fold",
@@ -72,7 +77,7 @@ def _grid(sheet: Sheet) -> Grid:
 
 def _field(field: Field) -> Text:
     mark = "* " if field.best else ""  # seen without bold letters as well
-    text = Text(mark + shown(field.text), style="bold" if field.best else "")
+    text = _text(mark + field.text, "bold" if field.best else "")
     for line in field.below:
-        text.append(f"\n{shown(line)}", style="dim")
+        text.append(f"\n{printable(line)}", style="dim")
     return text

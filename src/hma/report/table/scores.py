@@ -1,31 +1,27 @@
-"""Numbers of a table as the paper prints them; what is not there is shown as missing."""
+"""Scores of a table as the paper prints them; what is not there is shown as missing."""
 
 import math
 
-from hma.report.table.content import Spread
-from hma.report.words import MISSING
+from hma.report.numbers import MINUS, MISSING, fixed
+from hma.report.table.table_report import Spread
 
 DIGITS = {"accuracy": 2, "auroc": 2, "matthews": 3}
 NAMES = {"accuracy": "accuracy in %", "auroc": "ROC-AUC in %", "matthews": "Matthews correlation"}
 UNDEFINED = "undefined"
-MINUS = "\u2212"
 
 
-def amount(metric: str, value: float, *, signed: bool = False) -> str:
-    """Return a score or, with its sign, a difference of scores.
+def amount(metric: str, value: float | None, *, sign: str = "") -> str:
+    """Return a score or, with the sign '+', a difference of scores.
 
     Example:
-        >>> amount("accuracy", 41.256), amount("matthews", -0.0312, signed=True)
+        >>> amount("accuracy", 41.256), amount("matthews", -0.0312, sign="+")
         ('41.26', '−0.031')
-        >>> amount("accuracy", -0.001, signed=True)
-        '0.00'
+        >>> amount("accuracy", None)
+        '—'
     """
-    if math.isnan(value):
-        return UNDEFINED
-    text = f"{value:{'+' if signed else ''}.{DIGITS[metric]}f}"
-    if float(text) == 0:
-        text = text.lstrip("+-")
-    return text.replace("-", MINUS)
+    if value is None:
+        return MISSING
+    return UNDEFINED if math.isnan(value) else fixed(value, DIGITS[metric], sign)
 
 
 def spread(metric: str, found: Spread | None) -> str:
@@ -66,17 +62,7 @@ def ends(metric: str, low: float | None, high: float | None) -> str:
     """
     if low is None or high is None:
         return MISSING
-    return f"{amount(metric, low, signed=True)} to {amount(metric, high, signed=True)}"
-
-
-def probability(p: float) -> str:
-    """Return a p-value.
-
-    Example:
-        >>> probability(0.001953), probability(1.0), probability(0.0001)
-        ('0.002', '1.000', '<0.001')
-    """
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    return f"{amount(metric, low, sign='+')} to {amount(metric, high, sign='+')}"
 
 
 def part(count: int, whole: int) -> str:

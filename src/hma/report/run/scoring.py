@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.report.content import MEMORY, PLAIN, Comparison, Result, Trial
 from hma.report.metrics import metrics_of
+from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Result, Trial
 from hma.report.statistics import (
     Floats,
     Integers,

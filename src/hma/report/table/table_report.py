@@ -158,7 +158,7 @@ class TableReport:
 
     @property
     def has_published(self) -> bool:
-        """Whether the paper prints any of its numbers."""
+        """Whether the paper prints any of its scores."""
         return any(entry.published is not None for entry in self.entries.values())
 
     @property

@@ -6,8 +6,8 @@ import torch
 from sklearn.metrics import confusion_matrix
 
 from hma.errors import UserError
-from hma.report.compare import Answers, compare
-from hma.report.content import MEMORY, PLAIN
+from hma.report.run.run_report import MEMORY, PLAIN
+from hma.report.run.scoring import Answers, compare
 
 
 def answers(plain_right, memory_right, labels=None):

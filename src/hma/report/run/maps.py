@@ -5,7 +5,7 @@ from torch import Tensor
 
 from hma.extras import needed
 from hma.memory import MemoryState
-from hma.report.content import POINT_KINDS, Map
+from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Floats, Integers
 
 MOST = {"test": 300, "queue": 150, "slot": 200}

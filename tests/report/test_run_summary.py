@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import hma
 from hma import HMAConfig
-from hma.report import render
-from hma.report.content import KINDS, MEMORY, PLAIN
-from hma.report.embedding import maps
-from hma.report.looks import EXAMPLES
+from hma.report.run import render
+from hma.report.run.examples import EXAMPLES
+from hma.report.run.maps import maps
+from hma.report.run.run_report import KINDS, MEMORY, PLAIN
 
 SMALL = {"label_dim": 4, "num_heads": 2}
 
@@ -173,7 +173,7 @@ def test_records_of_other_data_or_seeds_are_pointed_out(run):
 
 
 def test_without_a_plain_backbone_nothing_is_compared(run):
-    alone = hma.report.Answers(
+    alone = hma.report.run.Answers(
         labels=run.answers.labels, memory=run.answers.memory, plain={}, features=None
     )
     found = run.report(tests={"test": alone}, plain_record=None)
@@ -211,13 +211,13 @@ def test_samples_never_named_are_left_out(make):
 
 
 def test_places_of_another_run_are_refused(run):
-    short = hma.report.TrainingRows(describe=str, places=[1, 2])
+    short = hma.report.run.TrainingRows(describe=str, places=[1, 2])
     with pytest.raises(ValueError, match="places must name a row for each sample id, got 2"):
         run.report(training_rows=short)
 
 
 def test_names_must_fit_the_model(run):
-    about = hma.report.About(title="t", kind="table", classes=("one", "two"))
+    about = hma.report.run.About(title="t", kind="table", classes=("one", "two"))
     with pytest.raises(ValueError, match="classes must name 3 classes, got 2"):
         run.report(about=about)
 

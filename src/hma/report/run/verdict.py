@@ -1,19 +1,14 @@
-"""Numbers as a person reads them, and the verdict in plain sentences."""
+"""What HMA changed on a test set, in plain sentences."""
 
 import math
-import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from hma.report.content import MEMORY, PLAIN, Comparison, Result, RunReport, Trial
 from hma.report.metrics import LARGER_IS_BETTER
-from hma.report.statistics import Interval
+from hma.report.numbers import MISSING, percent, signed
+from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.statistics import CHANCE, Interval
 
-CHANCE = 0.05
-"""A difference is beyond chance if it would arise less often than this without one."""
-MISSING = "—"
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""Characters that turn the direction of the text after them."""
 SHARES = {"accuracy", "balanced accuracy", "macro F1"}
 NAMES = {
     "accuracy": "accuracy",
@@ -39,42 +34,6 @@ class Verdict:
     outcome: Outcome
     headline: str
     sentence: str
-
-
-def shown(text: str) -> str:
-    """Return ``text`` fit for a page: control characters and broken bytes made visible.
-
-    Example:
-        >>> shown("a\\x00b\\u202ec")
-        'a\ufffdb\ufffdc'
-    """
-    return "".join("\ufffd" if _unfit(character) else character for character in text)
-
-
-def _unfit(character: str) -> bool:
-    if character in "\n\t":
-        return False
-    return character in TURNING or unicodedata.category(character) in ("Cc", "Cs")
-
-
-def percent(value: float, digits: int = 1) -> str:
-    """Return a share in percent.
-
-    Example:
-        >>> percent(0.9583), percent(float("nan"))
-        ('95.8%', '—')
-    """
-    return MISSING if math.isnan(value) else f"{100 * value:.{digits}f}%"
-
-
-def share(value: float) -> str:
-    """Return a part of a whole in percent, small ones with two decimals.
-
-    Example:
-        >>> share(0.1234), share(0.0025)
-        ('12.3%', '0.25%')
-    """
-    return percent(value, 1 if value >= 0.01 else 2)
 
 
 def amount(metric: str, value: float) -> str:
@@ -107,10 +66,7 @@ def change(metric: str, value: float) -> str:
     """
     if math.isnan(value):
         return MISSING
-    text = f"{100 * value:+.1f}" if metric in SHARES else f"{value:+.3f}"
-    if float(text) == 0:
-        text = text.lstrip("+-")
-    return text.replace("-", "\u2212")
+    return signed(100 * value, 1) if metric in SHARES else signed(value, 3)
 
 
 def change_interval(metric: str, ends: Interval) -> str:
@@ -118,47 +74,6 @@ def change_interval(metric: str, ends: Interval) -> str:
     if math.isnan(ends.low):
         return MISSING
     return f"{change(metric, ends.low)} to {change(metric, ends.high)}"
-
-
-def p_value(p: float) -> str:
-    """Return a p-value as it is printed.
-
-    Example:
-        >>> p_value(0.0213), p_value(1e-9)
-        ('p = 0.021', 'p < 0.001')
-    """
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Return a length of time.
-
-    Example:
-        >>> duration(0.0123), duration(4.26), duration(150), duration(7322)
-        ('12 ms', '4.3 s', '2 min 30 s', '2 h 2 min')
-    """
-    if seconds is None or math.isnan(seconds):
-        return MISSING
-    if seconds < 0.1:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def size(count: int | None) -> str:
-    """Return a number of bytes.
-
-    Example:
-        >>> size(412_000_000), size(3 * 2**30)
-        ('393 MiB', '3.0 GiB')
-    """
-    if count is None:
-        return MISSING
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def named(result: Result, trial: Trial) -> str:
@@ -258,5 +173,9 @@ def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     rows = "row" if apart == 1 else "rows"
     return (
         f"{text}: of the {apart} {rows} that only one of the two gets right, HMA has "
-        f"{found.only_memory} (McNemar's exact test on accuracy, {p_value(found.p_value)})."
+        f"{found.only_memory} (McNemar's exact test on accuracy, p {_compared(found.p_value)})."
     )
+
+
+def _compared(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"

@@ -8,18 +8,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from hma.model import HMA
-from hma.report.compare import RESAMPLES, Answers, compare
-from hma.report.content import MEMORY, PLAIN, RunReport, Trial
-from hma.report.embedding import maps
-from hma.report.looks import (
-    TrainingRows,
-    attended_by_answer,
-    attended_of_class,
-    looks_in,
-    queue_health,
-    slot_health,
-)
-from hma.report.records import (
+from hma.report.run.attention import attention_in
+from hma.report.run.examples import TrainingRows, attended_by_answer, attended_of_class
+from hma.report.run.maps import maps
+from hma.report.run.memory_health import queue_health, slot_health
+from hma.report.run.records import (
     Values,
     cost,
     curve,
@@ -28,6 +21,8 @@ from hma.report.records import (
     options,
     provenance,
 )
+from hma.report.run.run_report import MEMORY, PLAIN, RunReport, Trial
+from hma.report.run.scoring import RESAMPLES, Answers, compare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +46,7 @@ class About:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def collect(
+def summarise(
     model: HMA,
     about: About,
     tests: Mapping[str, Answers],
@@ -125,15 +120,15 @@ def _memory_parts(
 ) -> dict[str, Any]:
     """Return the fields of a report that are about the memories."""
     answers = next(iter(tests.values()))
-    looks = []
+    looked = []
     if answers.features is not None:
         ordered = {c: answers.features[answers.orders.get(c, slice(None))] for c in answers.memory}
-        looks = [looks_in(c, model, rows, batch_size) for c, rows in ordered.items()]
-    own = looks[0] if looks else None
+        looked = [attention_in(c, model, rows, batch_size) for c, rows in ordered.items()]
+    own = looked[0] if looked else None
     parts: dict[str, Any] = {
         "queue": queue_health(model, training_rows),
         "slots": slot_health(model, own),
-        "attention": tuple(found.attention for found in looks),
+        "attention": tuple(found.attention for found in looked),
     }
     if own is not None and training_rows is not None:
         parts["by_class"] = attended_of_class(own, model, about.classes, training_rows)

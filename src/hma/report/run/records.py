@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hma.report.content import Cost, Curve
+from hma.report.run.run_report import Cost, Curve
 
 Values = Mapping[str, Any]
 LISTED = 20

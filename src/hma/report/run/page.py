@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from hma.files import written_whole
-from hma.report import words
-from hma.report.content import MEMORY, RunReport
-from hma.report.templates import template
+from hma.report import numbers
+from hma.report.html import template
+from hma.report.run import verdict
+from hma.report.run.run_report import MEMORY, RunReport
 
 
 def render(report: RunReport) -> str:
@@ -15,16 +16,17 @@ def render(report: RunReport) -> str:
     It makes no request, runs no script and forbids both by its own policy. Every text of the
     report is escaped.
     """
-    found = template("page.html.j2")
-    from hma.report import memory_view, results_view  # they draw with markupsafe, of jinja2
+    found = template("run/templates/page.html.j2")
+    from hma.report.run import memory_views, score_views  # they draw with markupsafe, of jinja2
 
     page: str = found.render(
         report=report,
         own=next(r.context for r in report.tests[0].results if r.method == MEMORY),
         options=_options(report),
-        words=words,
-        results=results_view,
-        memory=memory_view,
+        numbers=numbers,
+        verdict=verdict,
+        results=score_views,
+        memory=memory_views,
     )
     return page
 
@@ -43,6 +45,6 @@ def _options(report: RunReport) -> list[dict[str, Any]]:
     names = dict.fromkeys(name for values in report.options.values() for name in values)
     lines = []
     for name in names:
-        values = [held.get(name, words.MISSING) for held in report.options.values()]
+        values = [held.get(name, numbers.MISSING) for held in report.options.values()]
         lines.append({"name": name, "values": values, "differ": len(set(values)) > 1})
     return lines

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hma.report import write_page
+from hma.report.run import write_page
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [

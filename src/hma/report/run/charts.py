@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
-from hma.report.content import POINT_KINDS, Map
+from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Calibration, Integers, Interval
 from hma.report.svg import Scale, picture, spread, tag, ticks
 

@@ -1,4 +1,4 @@
-"""The verdict in words, and the summary in Markdown."""
+"""The verdict in words."""
 
 import math
 from dataclasses import replace
@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hma.report import markdown_summary
-from hma.report.content import PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.numbers import duration, probability, size
+from hma.report.run.run_report import PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.run.verdict import amount, change, interval, verdict
 from hma.report.statistics import Calibration, Interval
-from hma.report.words import amount, change, duration, interval, p_value, shown, size, verdict
 
 
 def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
@@ -92,7 +92,7 @@ def test_without_a_plain_backbone_nothing_is_claimed():
         (interval("auroc", Interval(0.5, math.nan, math.nan)), "—"),
         (change("accuracy", -0.00001), "0.0"),
         (change("accuracy", -0.012), "\u22121.2"),
-        (p_value(0.05), "p = 0.050"),
+        (probability(0.05), "0.050"),
         (duration(None), "—"),
         (duration(59.99), "1 min 0 s"),
         (duration(3599.7), "1 h 0 min"),
@@ -102,25 +102,3 @@ def test_without_a_plain_backbone_nothing_is_claimed():
 )
 def test_numbers_as_a_person_reads_them(found, text):
     assert found == text
-
-
-def test_what_would_break_a_page_is_made_visible():
-    assert shown("a\x1b[31m\udc80\u202eb\nc\td") == "a\ufffd[31m\ufffd\ufffdb\nc\td"
-    assert shown("naïve 猫 👩‍🔬 שלום") == "naïve 猫 👩‍🔬 שלום"
-
-
-def test_the_summary_is_a_table_that_no_label_breaks(report):
-    text = markdown_summary(replace(report, title="a | b\n<b>*x*", notes=("mind\nthis",)))
-    assert text.startswith("# a \\| b \\<b\\>\\*x\\*\n\n**")
-    assert "Note: mind this" in text
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + len(report.tests[0].results)
-    assert len({line.count("|") for line in lines}) == 1
-    score = report.tests[0].results[1].scores["accuracy"]
-    assert f"{100 * score.value:.1f}% ({100 * score.low:.1f} to {100 * score.high:.1f}%)" in text
-
-
-def test_the_summary_names_every_test_set(run):
-    text = markdown_summary(run.report(tests={"near": run.answers, "far": run.answers}))
-    assert "## near" in text
-    assert "## far" in text

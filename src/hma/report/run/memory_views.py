@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from hma.report.charts import class_colour, map_chart, shape_key
-from hma.report.content import KINDS, POINT_KINDS, Attention, Queue, RunReport, Slots
-from hma.report.words import percent
+from hma.report.numbers import percent
+from hma.report.run.charts import class_colour, map_chart, shape_key
+from hma.report.run.run_report import KINDS, POINT_KINDS, Attention, Queue, RunReport, Slots
 
 BARRED = 24
 """Classes shown as bars; the rest is summed up in a sentence."""

@@ -19,8 +19,8 @@ from sklearn.metrics import precision_score, recall_score
 from hma import HMAConfig
 from hma.errors import UserError
 from hma.extras import needed
-from hma.report import TrainingRows, render, write_page
-from hma.report.results_view import matrices
+from hma.report.run import TrainingRows, render, write_page
+from hma.report.run.score_views import matrices
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
 EMPTY = {"meta", "link", "img", "input", "br"}

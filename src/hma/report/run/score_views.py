@@ -6,18 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from hma.report.charts import (
+from hma.report.metrics import LARGER_IS_BETTER
+from hma.report.numbers import MISSING, percent, probability
+from hma.report.run.charts import (
     Line,
     difference_chart,
     line_chart,
     matrix_chart,
     reliability_chart,
 )
-from hma.report.content import MEMORY, PLAIN, Result, RunReport, Trial
-from hma.report.metrics import LARGER_IS_BETTER
-from hma.report.statistics import Integers, Interval, wilson
-from hma.report.words import (
-    MISSING,
+from hma.report.run.run_report import MEMORY, PLAIN, Result, RunReport, Trial
+from hma.report.run.verdict import (
     NAMES,
     SHARES,
     amount,
@@ -25,10 +24,9 @@ from hma.report.words import (
     change_interval,
     interval,
     named,
-    p_value,
-    percent,
     verdict,
 )
+from hma.report.statistics import Integers, Interval, wilson
 
 NUMBERED = 25
 """Classes up to which a confusion matrix shows its numbers."""
@@ -102,7 +100,7 @@ def score_rows(trial: Trial) -> list[dict[str, object]]:
                     for m, s in result.scores.items()
                 ],
                 "error": f"{result.calibration.error:.3f}",
-                "p": MISSING if found is None else p_value(found.p_value)[2:].removeprefix("= "),
+                "p": MISSING if found is None else probability(found.p_value),
             }
         )
     return rows

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hma.report.table.content import TableReport
+from hma.report.table.table_report import TableReport
 
 LISTED = 20
 """Failures that are written out."""

@@ -1,0 +1,142 @@
+"""The training rows that predictions look at most, fit to be shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hma.model import HMA
+from hma.report.run.attention import Looked
+from hma.report.run.run_report import Attended, Example
+from hma.report.statistics import Floats, Integers
+
+EXAMPLES = 6
+"""Training rows shown for each class."""
+SHOWN_CLASSES = 16
+"""Classes shown, those with most rows."""
+LONGEST = 160
+"""Characters of a row's description."""
+PIXELS = 72
+"""Longer side of a thumbnail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows:
+    """How to show the rows behind the sample ids that the model remembers.
+
+    Args:
+        describe: What the row at a place of the source is, as text.
+        thumbnail: A PIL image of it, or None.
+        places: Place in the source of each sample id; None where id and place are the same.
+        inputs: From sample ids ``(B,)`` to the batch as the backbone takes it, on the model's
+            device; None leaves staleness unknown.
+    """
+
+    describe: Callable[[int], str]
+    thumbnail: Callable[[int], Any] | None = None
+    places: Sequence[int] | None = None
+    inputs: Callable[[Tensor], Any] | None = None
+
+
+def attended_of_class(
+    looked: Looked, model: HMA, classes: Sequence[str], rows: TrainingRows
+) -> tuple[Attended, ...]:
+    """Return the training rows of each class that all test rows together look at most."""
+    held = _Held.of(model)
+    order = np.argsort(-np.bincount(held.labels, minlength=len(classes)), kind="stable")
+    mass = held.summed(looked.on_queue.sum(axis=0))
+    found = []
+    for c in sorted(order[:SHOWN_CLASSES].tolist()):
+        own = np.flatnonzero(held.labels == c)
+        best = own[np.argsort(-mass[own], kind="stable")[:EXAMPLES]]
+        if len(best) and mass.sum() > 0:
+            examples = tuple(held.example(i, mass[i], classes, rows) for i in best.tolist())
+            count = int(held.counts[own].sum())
+            found.append(Attended(label=classes[c], rows=count, examples=examples))
+    return tuple(found)
+
+
+def attended_by_answer(
+    looked: Looked, model: HMA, classes: Sequence[str], rows: TrainingRows
+) -> tuple[Attended, ...]:
+    """Return the training rows that the test rows of each answer look at most."""
+    held = _Held.of(model)
+    order = np.argsort(-looked.answered, kind="stable")[:SHOWN_CLASSES]
+    found = []
+    for c in sorted(order.tolist()):
+        mass = held.summed(looked.on_queue[c])
+        best = np.argsort(-mass, kind="stable")[:EXAMPLES]
+        if len(best) and mass.sum() > 0:
+            examples = tuple(held.example(i, mass[i], classes, rows) for i in best.tolist())
+            count = int(looked.answered[c])
+            found.append(Attended(label=classes[c], rows=count, examples=examples))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The different samples in the queue; one that is there more than once counts once."""
+
+    known: NDArray[np.bool_]
+    """Queue rows whose sample id was given."""
+    inverse: Integers
+    ids: Integers
+    labels: Integers
+    counts: Integers
+
+    @classmethod
+    def of(cls, model: HMA) -> "_Held":
+        memory = model.memory_state()
+        every = memory.ids.cpu().numpy()
+        known = every >= 0
+        ids, first, inverse, counts = np.unique(
+            every[known], return_index=True, return_inverse=True, return_counts=True
+        )
+        return cls(known, inverse, ids, memory.labels.cpu().numpy()[known][first], counts)
+
+    def summed(self, attention: Floats) -> Floats:
+        """Return the part of the attention on the queue that each sample draws."""
+        total = float(attention.sum()) or 1.0
+        drawn = np.bincount(self.inverse, attention[self.known], minlength=len(self.ids))
+        return np.asarray(drawn / total)
+
+    def example(
+        self, place: int, share: float, classes: Sequence[str], rows: TrainingRows
+    ) -> Example:
+        """Return the sample at ``place`` as the page shows it."""
+        sample, label = int(self.ids[place]), int(self.labels[place])
+        source = _place_of(sample, rows)
+        text = " ".join(rows.describe(source).split())
+        return Example(
+            text=text if len(text) <= LONGEST else text[: LONGEST - 1] + "…",
+            picture=None if rows.thumbnail is None else _png(rows.thumbnail(source)),
+            label=classes[label] if 0 <= label < len(classes) else "unknown",
+            share=float(share),
+        )
+
+
+def _place_of(sample: int, rows: TrainingRows) -> int:
+    if rows.places is None:
+        return sample
+    if sample >= len(rows.places):
+        raise ValueError(
+            f"places must name a row for each sample id, got {len(rows.places)} places and the "
+            f"id {sample}; the places are those of another run"
+        )
+    return rows.places[sample]
+
+
+def _png(image: Any) -> bytes | None:
+    if image is None:
+        return None
+    small = image.copy() if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB")
+    small.thumbnail((PIXELS, PIXELS))
+    if small.mode == "RGB":
+        small = small.quantize(128)  # a third of the bytes, and no worse to look at
+    stream = BytesIO()
+    small.save(stream, format="PNG", optimize=True)
+    return stream.getvalue()
