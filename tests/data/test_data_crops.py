@@ -104,9 +104,9 @@ def photographs(tmp_path):
     return tmp_path
 
 
-def prepared(folder, transform="vit", augment=True, size=24):
+def prepared(folder, transform="vit", augment=True, size=24, seed=0):
     options = PreparationOptions(transform=transform, augment=augment, image_size=size)
-    return prepare(open_source(folder), seed=0, options=options)
+    return prepare(open_source(folder), seed=seed, options=options)
 
 
 @needs_torchvision
@@ -114,9 +114,9 @@ def test_training_sees_what_torchvision_cuts_resizes_mirrors_and_normalises(phot
     ensure_torchvision()
     from torchvision.transforms.v2 import functional
 
-    ready = prepared(photographs)
+    ready = prepared(photographs, seed=11)
     places = torch.tensor([3, 0, 5])
-    seen = ready.task.train.batch_for(places, seed=11, epoch=4)
+    seen = ready.task.train.batch(places, epoch=4)
     dice = dice_of(words_of(places, 11, 4), 1 + THROWS)
     for row, place in enumerate(places.tolist()):
         file = ready.source.files[ready.places["train"][place]]
@@ -145,7 +145,7 @@ def test_evaluation_sees_the_whole_picture_resized(photographs):
                 small = functional.resize(opened.convert("RGB"), [24, 24])
             scaled = functional.to_dtype(functional.to_image(small), torch.float32, scale=True)
             torch.testing.assert_close(image, scaled.as_subclass(torch.Tensor) * 2 - 1)
-        assert torch.equal(split.batch_for(places, seed=0, epoch=3).x, split.batch(places).x)
+        assert torch.equal(split.batch(places, epoch=3).x, split.batch(places).x)
 
 
 @settings(deadline=None, max_examples=15)
@@ -162,20 +162,20 @@ def test_a_row_depends_on_place_seed_and_epoch_alone(order, epoch, transform):
     )
     split = ready.task.train
     order = [place for place in order if place < len(split)]
-    together = split.batch_for(torch.tensor(order), seed=7, epoch=epoch).x
+    together = split.batch(torch.tensor(order), epoch).x
     for place, seen in zip(order, together, strict=True):
         torch.randperm(5)  # the global generator has no say
-        alone = split.batch_for(torch.tensor([place]), seed=7, epoch=epoch).x[0]
+        alone = split.batch(torch.tensor([place]), epoch).x[0]
         torch.testing.assert_close(seen, alone, rtol=0, atol=0)
     places = torch.arange(len(split))
-    epochs = [split.batch_for(places, seed=7, epoch=number).x for number in range(epoch, epoch + 4)]
+    epochs = [split.batch(places, number).x for number in range(epoch, epoch + 4)]
     assert any(not torch.equal(epochs[0], other) for other in epochs[1:])
 
 
 def test_mirroring_alone_shows_each_picture_or_its_mirror_image(photographs):
     split = prepared(photographs, "vit-mirror").task.train
     places = torch.arange(len(split))
-    plain, seen = split.batch(places).x, split.batch_for(places, seed=0, epoch=0).x
+    plain, seen = split.batch(places).x, split.batch(places, epoch=0).x
     sides = [
         (torch.equal(a, b), torch.equal(a.flip(2), b)) for a, b in zip(plain, seen, strict=True)
     ]
@@ -209,7 +209,7 @@ def test_large_pictures_are_decoded_again_not_kept(photographs):
     files = [(file, file.parent.name) for file in sorted(photographs.rglob("*.png"))]
     source = ImageFiles("photographs", photographs, files)
     ready = prepare(source, seed=0, options=PreparationOptions(transform="vit", augment=True))
-    ready.task.train.batch_for(torch.arange(3), seed=0, epoch=0)
+    ready.task.train.batch(torch.arange(3), epoch=0)
     assert not source._kept
 
 
@@ -218,7 +218,7 @@ def test_a_picture_that_became_unreadable_is_named(photographs):
     file = ready.source.files[ready.places["train"][2]]
     file.write_bytes(b"no picture")
     with pytest.raises(UserError, match=f"{file.name} cannot be read as an image"):
-        ready.task.train.batch_for(torch.tensor([2]), seed=0, epoch=0)
+        ready.task.train.batch(torch.tensor([2]), epoch=0)
 
 
 def test_numbers_that_are_no_pixels_have_no_half_gray():

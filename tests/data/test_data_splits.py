@@ -123,7 +123,9 @@ def test_without_a_test_share_there_is_no_test(source):
 
 def test_splits_can_be_given(source):
     places = {"train": range(30), "validation": range(30, 40), "late": range(40, 60)}
-    prepared = prepare_splits(source, places, classes=("0", "1", "2"), facts={"split": "by time"})
+    prepared = prepare_splits(
+        source, places, classes=("0", "1", "2"), seed=0, facts={"split": "by time"}
+    )
     assert list(prepared.task.tests) == ["late"]
     assert prepared.places["late"] == list(range(40, 60))
     assert prepared.task.facts["split"] == "by time"

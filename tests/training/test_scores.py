@@ -73,9 +73,9 @@ class Counting(InMemory):
 
     asked = 0
 
-    def batch(self, places):
+    def batch(self, places, epoch=None):
         self.asked += len(places)
-        return super().batch(places)
+        return super().batch(places, epoch)
 
 
 def test_predictions_stream_and_agree_with_one_big_batch():

@@ -6,7 +6,6 @@ from hma.data.source import Source
 from hma.data.sources import open_source
 from hma.data.streaming import stream
 from hma.data.task import (
-    AugmentedSplit,
     Batch,
     InMemory,
     Kind,
@@ -14,13 +13,11 @@ from hma.data.task import (
     Split,
     Task,
     tensors_of,
-    training_batch,
 )
 from hma.data.task_from_source import Prepared, prepare
 
 __all__ = [
     "BUILTINS",
-    "AugmentedSplit",
     "Batch",
     "InMemory",
     "Kind",
@@ -38,5 +35,4 @@ __all__ = [
     "prepare",
     "stream",
     "tensors_of",
-    "training_batch",
 ]

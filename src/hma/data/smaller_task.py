@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hma.data.task import Batch, Split, Task, training_batch
+from hma.data.task import Batch, Split, Task
 
 
 class Part:
@@ -24,14 +24,9 @@ class Part:
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def batch(self, places: Tensor) -> Batch:
-        """Return the rows at ``places`` of the part."""
-        return self.split.batch(self.chosen[places])._replace(ids=places)
-
-    def batch_for(self, places: Tensor, *, seed: int, epoch: int) -> Batch:
-        """Return the rows at ``places`` as training sees them, augmented if the whole is."""
-        found = training_batch(self.split, self.chosen[places], seed=seed, epoch=epoch)
-        return found._replace(ids=places)
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places`` of the part, augmented if the whole is."""
+        return self.split.batch(self.chosen[places], epoch)._replace(ids=places)
 
 
 def limited(task: Task, rows: int | None, *, seed: int) -> Task:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from hma.targets import Classes, Target
 
 Kind = Literal["table", "image", "graph", "text"]
 Metric = Literal["accuracy", "auroc", "matthews"]
@@ -15,7 +17,8 @@ class Batch(NamedTuple):
     """Rows of a split, ready for a backbone.
 
     Shape:
-        - ``x``: whatever the backbone takes; ``y``, ``ids``: ``(B,)``.
+        - ``x``: whatever the backbone takes; ``y``: as the target has it, ``(B,)`` or ``(B, T)``.
+        - ``ids``: ``(B,)``.
         - ``weight`` ``(B,)``: weight of each row in the loss; None for 1.
         - ``environment`` ``(B,)``: which training environment a row is from; None for one.
     """
@@ -55,47 +58,24 @@ class Split(Protocol):
     """Rows that can be asked for by place; the place of a row is its sample id."""
 
     labels: Tensor
-    """Class ids of all rows, ``(N,)``."""
+    """Labels of all rows: class ids ``(N,)``, or what the task's target takes, ``(N, ...)``."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
         ...
 
-    def batch(self, places: Tensor) -> Batch:
-        """Return the rows at ``places`` ``(B,)``, in that order."""
-        ...
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places`` ``(B,)``, in that order.
 
-
-@runtime_checkable
-class AugmentedSplit(Split, Protocol):
-    """A split whose rows look different to training in every epoch."""
-
-    def batch_for(self, places: Tensor, *, seed: int, epoch: int) -> Batch:
-        """Return the rows at ``places`` as training sees them in ``epoch``.
-
-        A row depends on its place, ``seed`` and ``epoch`` alone: not on its batch, nor on what
+        A split that augments gives with ``epoch`` the rows as training sees them then. Such a row
+        depends on its place, the split's seed and ``epoch`` alone: not on its batch, nor on what
         was asked for before, so a resumed run sees what an uninterrupted one sees.
+
+        Args:
+            places: Which rows.
+            epoch: Pass over the data, from 0; None for the rows as they are.
         """
         ...
-
-
-def training_batch(split: Split, places: Tensor, *, seed: int, epoch: int) -> Batch:
-    """Return rows to train on: ``batch_for`` where the split augments, ``batch`` elsewhere.
-
-    Args:
-        split: The training split.
-        places: Which rows, ``(B,)``.
-        seed: Seed of the run.
-        epoch: Pass over the data, from 0.
-
-    Example:
-        >>> split = InMemory(torch.arange(3.0), labels=torch.tensor([0, 1, 1]))
-        >>> training_batch(split, torch.tensor([2]), seed=0, epoch=0).x
-        tensor([2.])
-    """
-    if isinstance(split, AugmentedSplit):
-        return split.batch_for(places, seed=seed, epoch=epoch)
-    return split.batch(places)
 
 
 class InMemory:
@@ -128,8 +108,8 @@ class InMemory:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, places: Tensor) -> Batch:
-        """Return the rows at ``places``."""
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places``, the same in every epoch."""
         if isinstance(self.x, dict):
             x: Any = {name: value[places] for name, value in self.x.items()}
         else:
@@ -146,13 +126,15 @@ class Task:
     Args:
         name: Short name, as printed in tables.
         kind: What a row is.
-        classes: Names of the classes, in the order of their ids.
+        classes: Names of the classes in the order of their ids, of several yes/no labels, or of
+            the one number: as many as the target has outputs.
         shape: Shape of one row as a backbone sees it: ``(features,)``, ``(channels, height,
             width)``, ``(node features,)`` or ``(tokens,)``.
         train, validation: Splits to learn from and to select by.
         tests: One or more named test splits.
         metric: What is reported and selected by; larger is better.
         facts: How the splits came about, in JSON values; goes into the record.
+        target: What a label is; one of ``classes`` if not given.
     """
 
     name: str
@@ -164,3 +146,8 @@ class Task:
     tests: Mapping[str, Split]
     metric: Metric = "accuracy"
     facts: Mapping[str, Any] = field(default_factory=dict)
+    target: Target = None  # type: ignore[assignment]  # always set below
+
+    def __post_init__(self) -> None:
+        if self.target is None:
+            object.__setattr__(self, "target", Classes(max(len(self.classes), 1)))

@@ -75,7 +75,7 @@ def prepare(
     share = {"train": 1 - validation - test, "validation": validation, "test": test}
     shares = ", ".join(f"{100 * share[name]:g}% {name}" for name in places)
     facts = {"split": f"stratified by class, by seed: {shares}; every class in train", "seed": seed}
-    return prepare_splits(source, places, classes=classes, facts=facts, options=options)
+    return prepare_splits(source, places, classes=classes, seed=seed, facts=facts, options=options)
 
 
 def prepare_splits(
@@ -83,6 +83,7 @@ def prepare_splits(
     places: Mapping[str, Sequence[int]],
     *,
     classes: tuple[str, ...],
+    seed: int,
     facts: Mapping[str, Any],
     options: PreparationOptions | None = None,
 ) -> Prepared:
@@ -92,6 +93,7 @@ def prepare_splits(
         source: Rows with labels.
         places: Rows of "train", "validation" and any number of tests.
         classes: Names of the classes.
+        seed: Decides what training sees of rows that are augmented.
         facts: How the splits came about.
         options: Choices about the input.
     """
@@ -100,7 +102,7 @@ def prepare_splits(
     preparation = FITS[source.kind](source, places["train"], classes, options)
     if isinstance(source, ImageFolder) and isinstance(preparation, ImagePreparation):
         read_all(source, preparation.shape)
-    splits = _splits(preparation, source, places, options)
+    splits = _splits(preparation, source, places, options, seed)
     about = {
         "source": source.name,
         "rows": {name: len(rows) for name, rows in places.items()},
@@ -191,12 +193,17 @@ def _splits(
     source: Source,
     places: Mapping[str, Sequence[int]],
     options: PreparationOptions,
+    seed: int,
 ) -> dict[str, Split]:
     if isinstance(preparation, GraphPreparation):
         return dict(zip(places, preparation.splits(source, list(places.values())), strict=True))
     if isinstance(preparation, ImagePreparation):
         return {
-            name: preparation.split(source, rows, augment=bool(options.augment) and name == "train")
+            name: preparation.split(
+                source,
+                rows,
+                augment_seed=seed if options.augment and name == "train" else None,
+            )
             for name, rows in places.items()
         }
     return {name: preparation.split(source, rows) for name, rows in places.items()}

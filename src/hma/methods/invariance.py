@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from hma.data import Batch, Split, Task
-from hma.data.task import AugmentedSplit
 from hma.errors import UserError
 from hma.methods.learner import Learner, Method
 from hma.methods.penalties import (
@@ -207,20 +206,9 @@ class InEnvironments:
     def __len__(self) -> int:
         return len(self.split)
 
-    def batch(self, places: Tensor) -> Batch:
-        """Return the rows at ``places``."""
-        return self.split.batch(places)._replace(environment=self.environment[places])
-
-
-class AugmentedInEnvironments(InEnvironments):
-    """The same for rows that look different in every epoch."""
-
-    split: AugmentedSplit
-
-    def batch_for(self, places: Tensor, **when: Any) -> Batch:
-        """Return the rows at ``places`` as training sees them."""
-        batch = self.split.batch_for(places, **when)
-        return batch._replace(environment=self.environment[places])
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places``, with ``epoch`` as training sees them then."""
+        return self.split.batch(places, epoch)._replace(environment=self.environment[places])
 
 
 def random_environments(task: Task, *, count: int = 2, seed: int = 0) -> Task:
@@ -243,7 +231,5 @@ def random_environments(task: Task, *, count: int = 2, seed: int = 0) -> Task:
             f"count must be from 2 to the number of training rows, {len(task.train)}, got {count}"
         )
     order = torch.randperm(len(task.train), generator=torch.Generator().manual_seed(seed))
-    augmented = isinstance(task.train, AugmentedSplit)
-    kind = AugmentedInEnvironments if augmented else InEnvironments
     facts = {**task.facts, "environments": f"{count}, at random by seed {seed}"}
-    return replace(task, train=kind(task.train, order % count), facts=facts)
+    return replace(task, train=InEnvironments(task.train, order % count), facts=facts)

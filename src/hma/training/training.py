@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hma.data import Batch, Split, Task
-from hma.data.task import AugmentedSplit
 from hma.distributed import gather_rows
 from hma.errors import UserError
 from hma.methods import Learner
@@ -78,7 +77,6 @@ class Training:
         self.best: dict[str, Tensor] = {}
         self.random_before: RandomState | None = None
         self.beat: Callable[[], None] = lambda: None
-        self._augmented = task.train if isinstance(task.train, AugmentedSplit) else None
         balanced = recipe.balance == "loss"
         classes = max(len(task.classes), 2)
         self._weights = class_weights(task.train.labels, classes) if balanced else None
@@ -159,10 +157,7 @@ class Training:
     def _batch(self, places: Tensor, passes: int) -> Batch:
         if self.processes > 1:
             places = places.tensor_split(self.processes)[self.fabric.global_rank]
-        if self._augmented is not None:
-            batch = self._augmented.batch_for(places, seed=self.seed, epoch=passes)
-        else:
-            batch = self.task.train.batch(places)
+        batch = self.task.train.batch(places, epoch=passes)
         if self._weights is not None:
             balanced = self._weights[batch.y]
             given = batch.weight

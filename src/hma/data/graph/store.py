@@ -99,7 +99,7 @@ class Graphs:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, places: Tensor) -> Batch:
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
         """Return the graphs at ``places``; ``x`` is a PyG batch."""
         return Batch(self.store.cut(self.rows[places]), self.labels[places], places)
 

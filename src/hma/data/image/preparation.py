@@ -55,24 +55,32 @@ class ImagePreparation:
     kind: Kind = "image"
 
     def split(
-        self, source: Source, places: Sequence[int] | None = None, *, augment: bool = False
+        self,
+        source: Source,
+        places: Sequence[int] | None = None,
+        *,
+        augment_seed: int | None = None,
     ) -> Images:
         """Return images that are read when asked for, and kept while they are few.
 
         Args:
             source: Where they are.
             places: Which of them; None for all.
-            augment: Whether training sees another variant of them in every epoch.
+            augment_seed: Decides which variant of them training sees in an epoch; None for none.
         """
         images = self._checked(source)
         rows = torch.arange(len(source)) if places is None else torch.as_tensor(list(places))
         labels = label_ids(source, self.classes, places)
         read = partial(_read, images, rows.long(), self.shape)
-        variant = partial(self._variant, images, rows.long()) if augment else None
+        variant = (
+            None
+            if augment_seed is None
+            else partial(self._variant, images, rows.long(), augment_seed)
+        )
         return Images(read, labels, mean=self.mean, std=self.std, variant=variant)
 
     def _variant(
-        self, images: ImageRows, rows: Tensor, places: Tensor, seed: int, epoch: int
+        self, images: ImageRows, rows: Tensor, seed: int, places: Tensor, epoch: int
     ) -> Tensor:
         """Return images as training sees them in an epoch."""
         wanted = rows[places]

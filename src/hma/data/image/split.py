@@ -19,8 +19,8 @@ AUGMENTATIONS: dict[Augmentation, str] = {
     "crop": "random part of 8% to 100% of the area, ratio 3:4 to 4:3, resized; mirror images",
 }
 """What training does at random, in words."""
-Variant = Callable[[Tensor, int, int], Tensor]
-"""Returns images ``(B, C, H, W)`` for places ``(B,)``, a seed and an epoch."""
+Variant = Callable[[Tensor, int], Tensor]
+"""Returns images ``(B, C, H, W)`` for places ``(B,)`` and an epoch."""
 
 
 class Images:
@@ -30,7 +30,7 @@ class Images:
         read: Returns images ``(B, C, H, W)``, bytes or floats, for places ``(B,)``.
         labels: Class ids ``(N,)``.
         mean, std: Of each channel; bytes are divided by 255 before.
-        variant: Makes the images that ``batch_for`` returns; None makes no difference.
+        variant: Makes the images of an epoch of training; None where they are always the same.
         environment: Training environment of each row ``(N,)``, if there are several.
     """
 
@@ -59,17 +59,12 @@ class Images:
         """Whether training sees another variant of the rows in every epoch."""
         return self.variant is not None
 
-    def batch(self, places: Tensor) -> Batch:
-        """Return the rows at ``places``."""
-        return self._batch(self.read(places), places)
-
-    def batch_for(self, places: Tensor, *, seed: int, epoch: int) -> Batch:
-        """Return the rows at ``places`` as they look in ``epoch``, if the split augments."""
-        if self.variant is None:
-            return self.batch(places)
-        return self._batch(self.variant(places, seed, epoch), places)
-
-    def _batch(self, images: Tensor, places: Tensor) -> Batch:
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places``, with ``epoch`` as training sees them then."""
+        if self.variant is None or epoch is None:
+            images = self.read(places)
+        else:
+            images = self.variant(places, epoch)
         environment = None if self.environment is None else self.environment[places]
         x = normalised(images, self.mean, self.std)
         return Batch(x, self.labels[places], places, None, environment)

@@ -198,4 +198,4 @@ def _mnist(
         "seed": seed,
         "per_class": per_class,
     }
-    return prepare_splits(source, places, classes=DIGITS, facts=facts, options=options)
+    return prepare_splits(source, places, classes=DIGITS, seed=seed, facts=facts, options=options)

@@ -170,6 +170,7 @@ def image_set(
         source,
         _places(about, splits, seed),
         classes=splits[0].classes,
+        seed=seed,
         facts=facts,
         options=_chosen(about.options, options),
     )

@@ -43,7 +43,7 @@ class TokenRows:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, places: Tensor) -> Batch:
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
         """Return the texts at ``places``; ``x`` holds ``input_ids`` and ``attention_mask``."""
         lengths = self.lengths[places]
         longest = max(int(lengths.max()), 1) if len(places) else 1
