@@ -1,4 +1,4 @@
-"""One torch thread for every test, Ctrl-C received by all, and a way to the real data."""
+"""One torch thread for every test, Ctrl-C received by all, a way to the real data, skips in CI."""
 
 import os
 import signal
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from skips_in_ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
 
-torch.set_num_threads(1)
+# Numbers may not hang on the order of a sum: HMA_TEST_THREADS=2 and ATEN_CPU_CAPABILITY change it.
+torch.set_num_threads(int(os.environ.get("HMA_TEST_THREADS", "1")))
 
 
 @pytest.fixture(autouse=True)

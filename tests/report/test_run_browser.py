@@ -1,36 +1,17 @@
 """The page in a browser: it opens from a file without a console message, labels are text."""
 
-import re
-import shutil
-import subprocess
 from html import unescape
-from pathlib import Path
 
-import pytest
+from browser import needs_chromium, opened
 
 from hma.report.run import write_page
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom",
-]  # fmt: skip
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-
-
-def opened(page: Path, profile: Path) -> tuple[str, list[str]]:
-    """Return the document as the browser has it, and what it wrote to the console."""
-    assert CHROMIUM is not None
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", page.as_uri()]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return ran.stdout, re.findall(r"CONSOLE.*", ran.stderr)
+pytestmark = needs_chromium
 
 
 def test_the_page_opens_without_a_console_message(report, tmp_path):
     write_page(report, tmp_path / "report.html")
-    document, console = opened(tmp_path / "report.html", tmp_path / "profile")
+    document, console = opened(tmp_path / "report.html")
     assert console == []
     assert "Plain backbone against HMA" in document
 
@@ -38,7 +19,7 @@ def test_the_page_opens_without_a_console_message(report, tmp_path):
 def test_labels_that_look_like_scripts_are_shown_as_text(with_labels, tmp_path):
     label = "<script>document.title='owned'</script>"
     write_page(with_labels(label, "<b>bold</b>", "</style>"), tmp_path / "report.html")
-    document, console = opened(tmp_path / "report.html", tmp_path / "profile")
+    document, console = opened(tmp_path / "report.html")
     assert console == []
     assert "<title>made up · hma report</title>" in document
     assert "<script" not in document
@@ -50,6 +31,6 @@ def test_the_pages_policy_stops_a_request_and_this_test_would_see_it(report, tmp
     write_page(report, page)
     planted = '<img src="https://example.invalid/x.png"><script>document.title="owned"</script>'
     page.write_text(page.read_text().replace("</main>", planted + "</main>"))
-    document, console = opened(page, tmp_path / "profile")
+    document, console = opened(page)
     assert len([line for line in console if "Content Security Policy" in line]) == 2
     assert "<title>made up · hma report</title>" in document
