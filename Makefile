@@ -24,7 +24,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.dev
-	$(BIN)/hma bench
+	$(BIN)/python -m benchmarks $(BENCH)
 
 results: $(VENV)/.user
 	$(BIN)/hma report all --results results --experiments experiments -o docs/results

@@ -4,7 +4,7 @@ Both train the same network on the same batches, validate after every epoch and 
 rows at the end. They take turns, so that whatever else the machine does hits both alike; the
 ratio is that of the medians.
 
-    python benchmarks/training_loop.py --data PROTEINS -o training_loop.json
+    python -m benchmarks.training_loop --data PROTEINS -o training_loop.json
 """
 
 import argparse
@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.machine import this_machine
 from hma.backbones.gnn import GIN
-from hma.benchmarks.machine import this_machine
 from hma.data import Split, Task, builtin
 from hma.data.graph.store import Graphs, GraphStore
 from hma.methods import erm
@@ -52,7 +52,8 @@ def synthetic_graphs(count: int = 800, classes: int = 2) -> Task:
         table=torch.eye(3),
         values=torch.empty(total, 0),
     )
-    parts = torch.randperm(count, generator=generator).split([count // 2, count // 4, count // 4])
+    order = torch.randperm(count, generator=generator)
+    parts = torch.split(order, [count // 2, count // 4, count // 4])
     train, validation, test = (Graphs(store, rows, labels[rows]) for rows in parts)
     return Task("synthetic", "graph", ("star", "ring"), (3,), train, validation, {"test": test})
 
@@ -73,7 +74,7 @@ def network(task: Task) -> nn.Module:
 def accuracy(model: nn.Module, split: Split) -> float:
     model.eval()
     right = 0
-    for places in torch.arange(len(split)).split(EVAL_BATCH):
+    for places in torch.split(torch.arange(len(split)), EVAL_BATCH):
         batch = split.batch(places)
         right += int((model(batch.x).argmax(1) == batch.y).sum())
     return right / len(split)
@@ -88,11 +89,11 @@ def by_hand(task: Task, epochs: int, fused: bool | None = None) -> float:
     for _ in range(epochs):
         model.train()
         total = 0.0
-        for places in torch.randperm(len(task.train)).split(BATCH):
+        for places in torch.split(torch.randperm(len(task.train)), BATCH):
             batch = task.train.batch(places)
             loss = cross_entropy(model(batch.x), batch.y)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             total += loss.item() * len(places)
         score = accuracy(model, task.validation)

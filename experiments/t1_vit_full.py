@@ -10,13 +10,14 @@ Published, accuracy of 3 seeds: DTD vit 75.11, hma 76.05; Pets37 90.71, 91.08; F
 98.70; CIFAR-100 91.48, 91.93. The paper prints 89/96 for rma on Pets37, which is 89.96.
 
 The weights are looked for as weights/vit_base_patch32_224.augreg_in21k.safetensors below the data
-folder. For another model, other weights or a folder of your own images, write a file like this
-one with set_problem(..., model=..., weights=...) or folder_problem(...), and name its folder with
---experiments.
+folder. For another model, other weights or a folder of your own images, copy this file and
+_vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or folder_problem(...), and
+name the folder with --experiments.
 """
 
 from hma.tables import Table
-from hma.tables.vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
+
+from ._vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
 
 PLAIN = {"lr": 1e-2}
 """The paper searched the learning rate of rows without memory; so can ``hma search``."""

@@ -10,13 +10,14 @@ Published, accuracy of 3 seeds, without and with HMA: DTD vit 74.01, 74.91; prom
 prompt-a 74.75, 75.44; Pets37 89.17, 89.72; 89.22, 89.58; 89.88, 90.71.
 
 The weights are looked for as weights/vit_base_patch32_224.augreg_in21k.safetensors below the data
-folder. For another model, other weights or a folder of your own images, write a file like this
-one with set_problem(..., model=..., weights=...) or folder_problem(...), and name its folder with
---experiments.
+folder. For another model, other weights or a folder of your own images, copy this file and
+_vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or folder_problem(...), and
+name the folder with --experiments.
 """
 
 from hma.tables import Table
-from hma.tables.vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
+
+from ._vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
 
 PLAIN = {"lr": 1e-2}
 """The paper searched the learning rate of rows without memory; so can ``hma search``."""

@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from oracle import predict
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.export import Dim
 from torch.nn.functional import cross_entropy
 
+from benchmarks.reference import predict
 from hma import HMA, HMAConfig
 
 WIDTH, CLASSES, QUEUE = 8, 3, 6

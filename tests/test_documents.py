@@ -111,6 +111,11 @@ def test_code_in_the_documents_runs(block, tmp_path, monkeypatch):
     exec(compile(padded, str(block.path), "exec"), {"__name__": "documents"})
 
 
+def test_the_page_of_the_method_shows_the_reference_as_it_is():
+    reference = (ROOT / "benchmarks" / "reference.py").read_text()
+    assert reference in (ROOT / "docs" / "method.md").read_text()
+
+
 def test_every_page_that_promises_code_has_some():
     counts = {path.name: len(blocks_of(path)) for path in RUN}
     empty = {name for name, count in counts.items() if count == 0}

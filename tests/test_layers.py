@@ -21,7 +21,6 @@ MAY_IMPORT = {
     "runs": {"core", "data", "backbones", "methods", "training", "report"},
     "adapters": {"core"},
     "estimator": {"core", "data", "backbones", "methods", "training"},
-    "benchmarks": {"core", "backbones"},
     "quickstart": {"core", "data", "backbones", "methods", "training"},
     "__main__": {"cli"},
     "__init__": {"core", "estimator"},

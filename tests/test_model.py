@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import predict
 from torch import nn
 
+from benchmarks.reference import predict
 from hma import HMA, ConfigError, HMAConfig
 
 ROWS = ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"]

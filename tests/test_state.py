@@ -11,10 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import predict
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.reference import predict
 from hma import HMA, HMAConfig
 
 WIDTH, CLASSES = 8, 3

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hma.benchmarks.counts import (
+from benchmarks.against_naive import classify_naively
+from benchmarks.counts import (
     forward_multiply_adds,
     naive_step_multiply_adds,
     step_multiply_adds,
 )
-from hma.benchmarks.naive import classify_naively
-from hma.benchmarks.shapes import GRAPH_SHAPE, VIT_SHAPE, Shape, build_head
-from hma.benchmarks.steps import training_step
+from benchmarks.shapes import GRAPH_SHAPE, VIT_SHAPE, Shape, build_head
+from benchmarks.steps import training_step
 
 SMALL = Shape(batch=3, features=10, label=6, classes=4, queue=9, slots_per_class=2)
 SHAPES = [

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hma.benchmarks import frozen_backbone, serving
-from hma.benchmarks.scaling import loglog_slope
-from hma.benchmarks.shapes import GRAPH_SHAPE
-from hma.benchmarks.timing import interleave, using_threads
+from benchmarks import frozen_backbone, serving
+from benchmarks.scaling import loglog_slope
+from benchmarks.shapes import GRAPH_SHAPE
+from benchmarks.timing import interleave, using_threads
 from hma.model import HMA
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hma.benchmarks.naive import classify_naively
-from hma.benchmarks.shapes import Head, Shape, build_head
-from hma.benchmarks.steps import training_step
+from benchmarks.against_naive import classify_naively
+from benchmarks.shapes import Head, Shape, build_head
+from benchmarks.steps import training_step
 
 SHAPE = Shape(batch=5, features=6, label=2, classes=3, queue=7, slots_per_class=2)
 

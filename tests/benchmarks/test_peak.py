@@ -1,5 +1,6 @@
 """Peak memory against tensors of known size, and against what the system saw."""
 
+import os
 import subprocess
 import sys
 from functools import partial
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from hma.benchmarks.peak import peak_extra_bytes
+from benchmarks.peak import peak_extra_bytes
 
+ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
 SEEN_BY_THE_SYSTEM = """
 from functools import partial
@@ -18,10 +20,10 @@ from pathlib import Path
 import torch
 
 torch.set_num_threads(1)
-from hma.benchmarks.naive import classify_naively
-from hma.benchmarks.peak import peak_extra_bytes
-from hma.benchmarks.shapes import GRAPH_SHAPE, build_head
-from hma.benchmarks.steps import forget_gradients, training_step
+from benchmarks.against_naive import classify_naively
+from benchmarks.peak import peak_extra_bytes
+from benchmarks.shapes import GRAPH_SHAPE, build_head
+from benchmarks.steps import forget_gradients, training_step
 
 
 def kilobytes(name):
@@ -93,7 +95,8 @@ def test_the_system_saw_the_same_peak():
         capture_output=True,
         text=True,
         check=True,
-        env={"MALLOC_MMAP_THRESHOLD_": "65536"},  # freed memory goes back at once
+        cwd=ROOT,
+        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"},  # freed memory goes back at once
     )
     system, recorded = map(int, done.stdout.split())
     assert recorded == pytest.approx(system, rel=0.1)

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from hma.benchmarks import BENCHMARKS, Report, Section, run
-from hma.benchmarks.frozen_backbone import SETUPS
-from hma.benchmarks.scaling import QUICK_BATCHES, QUICK_QUEUES
+from benchmarks import BENCHMARKS, Report, Section, run
+from benchmarks.frozen_backbone import SETUPS
+from benchmarks.scaling import QUICK_BATCHES, QUICK_QUEUES
 
 pytestmark = pytest.mark.slow
 

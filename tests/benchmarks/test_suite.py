@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from hma.benchmarks import Section, run
-from hma.benchmarks.machine import this_machine
+from benchmarks import Section, run
+from benchmarks.machine import this_machine
 
 
 def test_a_run_leaves_threads_and_generator_as_they_were():
@@ -26,14 +26,14 @@ def test_only_names_are_checked_and_the_right_one_suggested():
 def test_only_keeps_the_order_of_the_suite(monkeypatch):
     part = Section(name="x", title="", method="")
     fakes = {name: lambda quick: part for name in ("first", "second", "third")}
-    monkeypatch.setattr("hma.benchmarks.suite.BENCHMARKS", fakes)
+    monkeypatch.setattr("benchmarks.suite.BENCHMARKS", fakes)
     heard: list[str] = []
     run(only=["third", "first"], progress=heard.append)
     assert heard == ["1/2 first", "2/2 third"]
 
 
 def test_an_installed_copy_names_no_commit(monkeypatch, tmp_path):
-    monkeypatch.setattr("hma.benchmarks.machine.CHECKOUT", tmp_path)
+    monkeypatch.setattr("benchmarks.machine.CHECKOUT", tmp_path)
     machine = this_machine()
     assert machine.commit is None
     assert machine.changed is None

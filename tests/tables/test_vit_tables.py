@@ -5,9 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from experiments._vit_tuning import (
+    SIZES,
+    ablation_rows,
+    budgets,
+    folder_problem,
+    prompt_row,
+)
 from hma.errors import UserError
 from hma.tables import Cell, Table, measure
-from hma.tables.vit_tuning import SIZES, ablation_rows, budgets, folder_problem, prompt_row
 
 MODEL = "vit_tiny_patch16_224"
 SMALL = {**SIZES, "queue_size": 16, "slots_per_class": 2, "top_k": None}

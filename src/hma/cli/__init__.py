@@ -8,7 +8,6 @@ from cyclopts import App
 import hma
 from hma.checkpoint import CheckpointError
 from hma.cli.answer import evaluate, predict
-from hma.cli.bench import bench
 from hma.cli.explain import explain
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
@@ -31,7 +30,7 @@ app = App(
 )
 COMMANDS = (
     *(quickstart, train, evaluate, predict, explain, report),
-    *(tables, run_command, search, bench),
+    *(tables, run_command, search),
 )
 for command in COMMANDS:
     app.command(command, name=command.__name__)

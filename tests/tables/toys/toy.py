@@ -1,30 +1,11 @@
 """A table that takes seconds, with everything that can go wrong in a real one."""
 
-from pathlib import Path
-
-import torch
-
 from hma.backbones import mlp
-from hma.data import InMemory, Task
-from hma.data.location import missing_data
 from hma.methods import erm
 from hma.tables import Budget, Problem, Row, Table, memory_row
 from hma.training import Recipe
 
-
-def data(seed):
-    generator = torch.Generator().manual_seed(seed)
-
-    def split(rows):
-        x = torch.randn(rows, 4, generator=generator)
-        return InMemory(x, (x[:, 0] + 0.5 * x[:, 1] > 0).long())
-
-    tests = {"near": split(40), "far": split(30)}
-    return Task("toy", "table", ("no", "yes"), (4,), split(64), split(32), tests)
-
-
-def nowhere(seed):
-    raise missing_data("the toy", Path("/nowhere/toy"), "https://example.org/toy")
+from ._toy_data import data, nowhere
 
 
 def broken(backbone):

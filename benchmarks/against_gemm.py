@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 
-from hma.benchmarks.counts import step_multiply_adds
-from hma.benchmarks.report import Row, Section
-from hma.benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Shape, build_head
-from hma.benchmarks.steps import training_step
-from hma.benchmarks.timing import gemm_rate, interleave, square_products
+from benchmarks.counts import step_multiply_adds
+from benchmarks.report import Row, Section
+from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Shape, build_head
+from benchmarks.steps import training_step
+from benchmarks.timing import gemm_rate, interleave, square_products
 
 AIM_PERCENT = 70.0
 SIZES = (1024, 2048)
@@ -23,7 +23,7 @@ def against_gemm(quick: bool) -> Section:
         name="gemm",
         title="Training step of the head as a share of the machine's GEMM rate",
         method=(
-            "Necessary multiply-adds (hma.benchmarks.counts) over the step's time, divided by the "
+            "Necessary multiply-adds (benchmarks.counts) over the step's time, divided by the "
             f"rate of the best float32 product of two square matrices of {counted} rows timed in "
             "turn with the step. The percentage is from the median step, best_percent from the "
             "fastest."

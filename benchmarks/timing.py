@@ -10,6 +10,8 @@ from statistics import median
 
 import torch
 
+from hma.errors import UserError
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -81,7 +83,7 @@ def using_threads(threads: int | None) -> Iterator[int]:
     before = torch.get_num_threads()
     if threads is not None:
         if threads < 1:
-            raise ValueError(f"threads must be at least 1 or None, got {threads}")
+            raise UserError(f"threads must be at least 1 or None, got {threads}")
         torch.set_num_threads(threads)
     try:
         yield torch.get_num_threads()

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from hma.benchmarks.machine import Machine
+from benchmarks.machine import Machine
 
 Value = str | int | float | bool | None
 Row = dict[str, Value]

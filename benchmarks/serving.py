@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hma.benchmarks.report import Row, Section
-from hma.benchmarks.shapes import VIT_SHAPE, build_head
-from hma.benchmarks.timing import Timing, interleave
+from benchmarks.report import Row, Section
+from benchmarks.shapes import VIT_SHAPE, build_head
+from benchmarks.timing import Timing, interleave
 from hma.model import HMA
 from hma.torchvision_ops import ensure_torchvision
 

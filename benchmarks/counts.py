@@ -18,14 +18,14 @@ both come out of that projection's input gradient; the batch's tokens pass their
 embedding and to the backbone. A step is therefore three times forward.
 """
 
-from hma.benchmarks.shapes import Shape
+from benchmarks.shapes import Shape
 
 
 def forward_multiply_adds(shape: Shape) -> int:
     """Count the multiply-adds of one forward pass.
 
     Example:
-        >>> from hma.benchmarks.shapes import VIT_SHAPE
+        >>> from benchmarks.shapes import VIT_SHAPE
         >>> forward_multiply_adds(VIT_SHAPE)
         4000735232
     """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-from hma.benchmarks.shapes import Head
+from benchmarks.shapes import Head
 
 
 def training_step(head: Head, classify: Callable[[Tensor], Tensor] | None = None) -> None:

@@ -6,14 +6,14 @@ from types import MappingProxyType
 
 import torch
 
-from hma.benchmarks.against_gemm import against_gemm
-from hma.benchmarks.against_naive import against_naive
-from hma.benchmarks.frozen_backbone import frozen_backbone
-from hma.benchmarks.machine import this_machine
-from hma.benchmarks.report import Report, Section
-from hma.benchmarks.scaling import scaling
-from hma.benchmarks.serving import serving
-from hma.benchmarks.timing import using_threads
+from benchmarks.against_gemm import against_gemm
+from benchmarks.against_naive import against_naive
+from benchmarks.frozen_backbone import frozen_backbone
+from benchmarks.machine import this_machine
+from benchmarks.report import Report, Section
+from benchmarks.scaling import scaling
+from benchmarks.serving import serving
+from benchmarks.timing import using_threads
 from hma.config import wrong_choice
 from hma.errors import UserError
 

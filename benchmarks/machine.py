@@ -11,7 +11,7 @@ import torch
 
 import hma
 
-CHECKOUT = Path(hma.__file__).parents[2]
+CHECKOUT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, kw_only=True)

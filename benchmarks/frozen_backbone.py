@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hma.benchmarks.report import Row, Section
-from hma.benchmarks.timing import Timing, interleave
+from benchmarks.report import Row, Section
+from benchmarks.timing import Timing, interleave
 from hma.config import HMAConfig
 from hma.model import HMA
 
