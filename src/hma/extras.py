@@ -43,3 +43,15 @@ def needed_beside_torchvision(module: str, purpose: str, *, extra: str | None = 
     if find_spec("torchvision") is not None:
         ensure_torchvision()
     return needed(module, purpose, extra=extra)
+
+
+def fabric_module() -> Any:
+    """Return ``lightning.fabric``."""
+    return needed_beside_torchvision("lightning.fabric", "training")
+
+
+def torchmetrics_classification() -> Any:
+    """Return ``torchmetrics.functional.classification``."""
+    return needed_beside_torchvision(
+        "torchmetrics.functional.classification", "scoring predictions"
+    )

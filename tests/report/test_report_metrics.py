@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
@@ -38,7 +39,7 @@ def expected(name, labels, sure):
             return oracle.f1_score(labels, said, average="macro", zero_division=0)
         if name == "matthews":
             return oracle.matthews_corrcoef(labels, said)
-        if name == "log loss":
+        if name == "nll":
             return oracle.log_loss(labels, np.exp(sure), labels=np.arange(classes))
         if not present:
             return math.nan
@@ -59,11 +60,12 @@ def test_metrics_of_resamples_are_scikit_learns_of_the_repeated_rows(
     rows, classes, seed, steps, headline
 ):
     generator = np.random.default_rng(seed)
-    sure = log_probabilities(generator, rows, classes, steps)
+    logits = torch.from_numpy(log_probabilities(generator, rows, classes, steps))
+    sure = logits.log_softmax(dim=1).numpy()
     labels = generator.integers(classes, size=rows)
     (counts,) = resampled(rows, 3, seed)
     counts[:, 0] = 1  # the rows themselves
-    for name, metric in metrics_of(labels, sure, headline).items():
+    for name, metric in metrics_of(logits, torch.from_numpy(labels), headline).items():
         values = metric(counts)
         for r in range(3):
             drawn = np.repeat(np.arange(rows), counts[:, r].astype(int))
@@ -72,22 +74,21 @@ def test_metrics_of_resamples_are_scikit_learns_of_the_repeated_rows(
 
 
 def test_the_headline_comes_first_and_auroc_wherever_there_are_two_classes():
-    two, three = np.log(np.full((4, 2), 1 / 2)), np.log(np.full((4, 3), 1 / 3))
-    labels = np.array([0, 1, 1, 0])
-    assert next(iter(metrics_of(labels, two, "matthews"))) == "matthews"
-    assert "auroc" in metrics_of(labels, two, "accuracy")
-    assert "auroc" not in metrics_of(labels, three, "accuracy")
-    assert "auroc" in metrics_of(labels, three, "auroc")
+    two, three = torch.zeros(4, 2), torch.zeros(4, 3)
+    labels = torch.tensor([0, 1, 1, 0])
+    assert next(iter(metrics_of(two, labels, "matthews"))) == "matthews"
+    assert "auroc" in metrics_of(two, labels, "accuracy")
+    assert "auroc" not in metrics_of(three, labels, "accuracy")
+    assert "auroc" in metrics_of(three, labels, "auroc")
 
 
 def test_an_unknown_headline_is_refused():
     with pytest.raises(ValueError, match=r"headline must be one of 'accuracy'.*got 'speed'"):
-        metrics_of(np.array([0]), np.zeros((1, 2)), "speed")
+        metrics_of(torch.zeros(1, 2), torch.tensor([0]), "speed")
 
 
 def test_scores_too_sure_to_tell_apart_as_probabilities_still_rank():
-    logits = np.array([[0.0, 40.0], [0.0, 50.0]])  # both probabilities are 1.0 in 64 bits
-    sure = logits - np.logaddexp(logits[:, :1], logits[:, 1:])
-    assert np.exp(sure[0, 1]) == np.exp(sure[1, 1]) == 1.0
-    area = metrics_of(np.array([0, 1]), sure, "auroc")["auroc"]
+    logits = torch.tensor([[0.0, 40.0], [0.0, 50.0]]).double()
+    assert logits.softmax(dim=1)[:, 1].tolist() == [1.0, 1.0]  # in 64 bits
+    area = metrics_of(logits, torch.tensor([0, 1]), "auroc")["auroc"]
     assert area(np.ones((2, 1))) == [1.0]

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hma.extras import torchmetrics_classification
 from hma.report import statistics
 from hma.report.statistics import (
     bootstrap,
@@ -19,7 +20,6 @@ from hma.report.statistics import (
     resampled,
     wilson,
 )
-from hma.training.extras import torchmetrics_classification
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -149,7 +149,7 @@ def test_numbers_of_the_report_are_on_the_page(report):
     for result in report.tests[0].results:
         score = result.scores["accuracy"]
         assert f"{100 * score.value:.1f}% {100 * score.low:.1f} to {100 * score.high:.1f}%" in text
-        assert f"{result.scores['log loss'].value:.3f}" in text
+        assert f"{result.scores['nll'].value:.3f}" in text
         assert f"{result.calibration.error:.3f}" in text
         wrong = int(result.confusion.sum() - np.trace(result.confusion))
         assert f"{wrong} of 40 rows wrong" in text

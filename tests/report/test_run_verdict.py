@@ -87,7 +87,7 @@ def test_without_a_plain_backbone_nothing_is_claimed():
     ("found", "text"),
     [
         (amount("accuracy", 0.12345), "12.3%"),
-        (amount("log loss", 0.12345), "0.123"),
+        (amount("nll", 0.12345), "0.123"),
         (interval("auroc", Interval(0.5, 0.4, 0.6)), "0.400 to 0.600"),
         (interval("auroc", Interval(0.5, math.nan, math.nan)), "—"),
         (change("accuracy", -0.00001), "0.0"),

@@ -32,7 +32,7 @@ def test_the_page_finds_the_scores_of_the_record_in_every_context(run):
     assert set(shown) == set(recorded) == {"batch", "batch-sorted", "alone"}
     for context, scores in recorded.items():
         assert shown[context]["accuracy"].value == pytest.approx(scores["accuracy"])
-        assert shown[context]["log loss"].value == pytest.approx(scores["nll"], rel=1e-5)
+        assert shown[context]["nll"].value == pytest.approx(scores["nll"], rel=1e-5)
     assert recorded["batch"]["nll"] != recorded["batch-sorted"]["nll"]  # of other batches
 
 

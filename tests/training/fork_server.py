@@ -17,8 +17,8 @@ import torch
 from training_cases import EVERYTHING, memory_learner, quietly, small_task
 
 from hma.errors import UserError
+from hma.extras import fabric_module, torchmetrics_classification
 from hma.training import Interrupted, Recipe
-from hma.training.extras import fabric_module, torchmetrics_classification
 from hma.training.log import TensorBoardLog
 
 

@@ -11,7 +11,8 @@ from training_cases import MEMORY, Plain, memory_learner, plain_learner, quietly
 
 from hma.data import InMemory
 from hma.errors import UserError
-from hma.training import Recipe, evaluate, evaluation_order, predictions, scores
+from hma.metrics import scores
+from hma.training import Recipe, evaluate, evaluation_order, predictions
 
 
 @st.composite

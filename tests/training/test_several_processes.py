@@ -25,9 +25,9 @@ from training_cases import (
 
 from hma.backbones.frozen import Frozen
 from hma.data import InMemory
+from hma.extras import fabric_module
 from hma.training import Interrupted, Record, fabric_for
 from hma.training.devices import data_parallel
-from hma.training.extras import fabric_module
 
 RECIPE = replace(EVERYTHING, epochs=3, patience=None, optimizer="sgd", lr=0.1, eval_batch_size=8)
 """Not Adam, which makes steps of the same size out of gradients that are zero but for rounding."""

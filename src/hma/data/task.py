@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from hma.metrics import metric_for
 from hma.targets import Classes, Target
 
 Kind = Literal["table", "image", "graph", "text"]
-Metric = Literal["accuracy", "auroc", "matthews"]
 
 
 class Batch(NamedTuple):
@@ -132,7 +132,7 @@ class Task:
             width)``, ``(node features,)`` or ``(tokens,)``.
         train, validation: Splits to learn from and to select by.
         tests: One or more named test splits.
-        metric: What is reported and selected by; larger is better.
+        metric: What is reported and selected by; the target's first if not given.
         facts: How the splits came about, in JSON values; goes into the record.
         target: What a label is; one of ``classes`` if not given.
     """
@@ -144,10 +144,11 @@ class Task:
     train: Split
     validation: Split
     tests: Mapping[str, Split]
-    metric: Metric = "accuracy"
+    metric: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     target: Target = None  # type: ignore[assignment]  # always set below
 
     def __post_init__(self) -> None:
         if self.target is None:
             object.__setattr__(self, "target", Classes(max(len(self.classes), 1)))
+        object.__setattr__(self, "metric", metric_for(self.target, self.metric).name)

@@ -1,7 +1,7 @@
 """Imported once, by the server that the processes of cells are forked from."""
 
+from hma.extras import fabric_module, torchmetrics_classification
 from hma.tables import processes
-from hma.training.extras import fabric_module, torchmetrics_classification
 
 __all__ = ["processes"]
 

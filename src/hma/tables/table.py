@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from hma.config import ConfigError, wrong_choice
-from hma.data import Metric, Task
+from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Method
 from hma.methods.learner import BackboneFactory
@@ -108,7 +108,7 @@ class Table:
     budgets: Mapping[str, Budget]
     baseline: str
     published: Mapping[str, Mapping[str, Published]] = field(default_factory=dict)
-    metric: Metric = "accuracy"
+    metric: str = "accuracy"
     seeds: tuple[int, ...] = tuple(range(10))
     notes: tuple[str, ...] = ()
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

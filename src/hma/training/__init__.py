@@ -4,14 +4,12 @@ from hma.training.devices import ending_together, fabric_for, first_process
 from hma.training.evaluation import evaluate, predictions
 from hma.training.fit import fit
 from hma.training.interruption import Interrupted
-from hma.training.metrics import METRICS, scores
 from hma.training.order import evaluation_order
 from hma.training.progress import Progress, RichProgress, SilentProgress, progress_for_terminal
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Record, Scores
 
 __all__ = [
-    "METRICS",
     "EpochResult",
     "Interrupted",
     "Progress",
@@ -28,5 +26,4 @@ __all__ = [
     "fit",
     "predictions",
     "progress_for_terminal",
-    "scores",
 ]

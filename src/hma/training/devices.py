@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hma.errors import UserError
-from hma.training.extras import fabric_module
+from hma.extras import fabric_module
 from hma.training.interruption import Interrupted
 from hma.training.recipe import Recipe
 

@@ -12,7 +12,8 @@ from hma.data import Split
 from hma.distributed import gather_rows, world_size
 from hma.errors import UserError
 from hma.methods import Learner
-from hma.training.metrics import METRICS, scores
+from hma.metrics import scores
+from hma.targets import Target
 from hma.training.order import evaluation_order
 from hma.training.record import Scores
 
@@ -45,7 +46,8 @@ def evaluate(
     *,
     batch_size: int,
     contexts: Iterable[str] | None = None,
-    metrics: Iterable[str] = METRICS,
+    metrics: Iterable[str] = (),
+    target: Target | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Scores:
     """Return the scores of ``learner`` on ``split`` in each context; it is left in its first one.
@@ -58,7 +60,8 @@ def evaluate(
         split: Labelled rows.
         batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
         contexts: Inference contexts; all of the learner's if not given.
-        metrics: Which scores.
+        metrics: Which scores; all that records hold if none is named.
+        target: What a label is; class ids if not given.
         tick: Called after every batch.
     """
     if len(split) == 0:
@@ -69,7 +72,7 @@ def evaluate(
         _use(learner, context)
         batches = _batches(context, len(split), batch_size)
         logits = _all_logits(learner, split, batches, tick or _nothing)
-        found[context] = scores(logits, split.labels, metrics)
+        found[context] = scores(logits, split.labels, metrics, target=target)
     learner.use(learner.contexts[0])
     return found
 

@@ -15,7 +15,6 @@ from hma.training.folder import RunFolder
 from hma.training.identity import Identity, identity, refuse_another_run
 from hma.training.interruption import Interrupted, StopRequests
 from hma.training.log import NoLog, ScalarLog, TensorBoardLog
-from hma.training.metrics import METRICS
 from hma.training.progress import Progress, SilentProgress, progress_for_terminal
 from hma.training.provenance import git_commit, versions
 from hma.training.pulse import Pulse
@@ -144,7 +143,7 @@ class _Run:
         training = self.training
         if training.best:
             training.module.load_state_dict(training.best)
-        found = {n: training.evaluate(s, METRICS) for n, s in training.task.tests.items()}
+        found = {n: training.evaluate(s) for n, s in training.task.tests.items()}
         for name, scores in found.items():
             self.log.add(training.step, _flat(f"test/{name}", scores))
         return found

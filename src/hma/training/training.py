@@ -13,6 +13,7 @@ from hma.data import Batch, Split, Task
 from hma.distributed import gather_rows
 from hma.errors import UserError
 from hma.methods import Learner
+from hma.metrics import METRICS, recorded
 from hma.training.evaluation import evaluate
 from hma.training.optimizer import make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
@@ -39,7 +40,7 @@ class Standing:
     """Rows seen in this epoch."""
     epochs: list[EpochResult] = field(default_factory=list)
     best_epoch: int | None = None
-    best_score: float = -math.inf
+    best_score: float = math.nan
 
 
 class Training:
@@ -192,12 +193,13 @@ class Training:
         due = number % self.recipe.evaluate_every == 0 or number == self.epochs
         if not due or len(self.task.validation) == 0:
             return {}
-        wanted = dict.fromkeys([self.task.metric, "accuracy", "nll"])
+        followed = [m.name for m in recorded(self.task.target) if m.followed]
+        wanted = dict.fromkeys([self.task.metric, *followed])
         contexts = [context for context in self.learner.contexts if context != BATCH_SORTED]
         return self.evaluate(self.task.validation, wanted, contexts)
 
     def evaluate(
-        self, split: Split, metrics: Iterable[str], contexts: Iterable[str] | None = None
+        self, split: Split, metrics: Iterable[str] = (), contexts: Iterable[str] | None = None
     ) -> Scores:
         """Return the scores on a split in each context; random numbers it draws are given back."""
         self._bring_buffers_together()
@@ -208,6 +210,7 @@ class Training:
                 batch_size=self.recipe.eval_batch_size,
                 contexts=contexts,
                 metrics=metrics,
+                target=self.task.target,
                 tick=lambda: self.beat(),
             )
         self.random_before = None
@@ -221,15 +224,16 @@ class Training:
     def _keep_if_best(self, result: EpochResult) -> None:
         if not result["validation"]:
             return
-        context, metric = self.learner.contexts[0], self.task.metric
-        score = result["validation"][context][metric]
+        context, metric = self.learner.contexts[0], METRICS[self.task.metric]
+        score, standing = result["validation"][context][metric.name], self.standing
         matters = self.recipe.selection == "best" or self.recipe.patience is not None
         if math.isnan(score) and matters:
             raise UserError(
-                f"{metric} is not defined on the validation split of {self.task.name!r}: it needs "
-                "rows of more than one class; choose another metric or another split"
+                f"{metric.name} is not defined on the validation split of {self.task.name!r}: it "
+                "needs labels that differ; choose another metric or another split"
             )
-        if score > self.standing.best_score:
-            self.standing.best_score, self.standing.best_epoch = score, result["epoch"]
+        first = standing.best_epoch is None and not math.isnan(score)
+        if first or metric.better(score, standing.best_score):
+            standing.best_score, standing.best_epoch = score, result["epoch"]
             if self.recipe.selection == "best":
                 self.best = {n: v.detach().clone() for n, v in self.module.state_dict().items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from hma.report.metrics import LARGER_IS_BETTER
+from hma.metrics import METRICS
 from hma.report.numbers import MISSING, percent, probability
 from hma.report.run.charts import (
     Line,
@@ -17,8 +17,6 @@ from hma.report.run.charts import (
 )
 from hma.report.run.run_report import MEMORY, PLAIN, Result, RunReport, Trial
 from hma.report.run.verdict import (
-    NAMES,
-    SHARES,
     amount,
     change,
     change_interval,
@@ -75,7 +73,7 @@ def tiles(report: RunReport, trial: Trial) -> list[Tile]:
             found.append(Tile(method, amount(metric, score.value), "", note, style_of(method, 0)))
     if trial.comparisons:
         ends = trial.comparisons[0].differences[metric]
-        unit = "points" if metric in SHARES else ""
+        unit = "points" if METRICS[metric].share else ""
         outcome = verdict(report, trial).outcome
         note = f"95% interval {change_interval(metric, ends)}"
         found.append(
@@ -109,12 +107,12 @@ def score_rows(trial: Trial) -> list[dict[str, object]]:
 def _best(metric: str, trial: Trial) -> float:
     values = [r.scores[metric].value for r in trial.results]
     defined = [value for value in values if not math.isnan(value)]
-    return (max if LARGER_IS_BETTER[metric] else min)(defined, default=math.nan)
+    return (max if METRICS[metric].larger_is_better else min)(defined, default=math.nan)
 
 
 def differences(report: RunReport) -> Markup | None:
     """Return the differences of the headline metric for every test set and context."""
-    scale = 100 if report.metric in SHARES else 1
+    scale = 100 if METRICS[report.metric].share else 1
     rows = []
     for trial in report.tests:
         for found in trial.comparisons:
@@ -123,7 +121,8 @@ def differences(report: RunReport) -> Markup | None:
             parts = [trial.name] if len(report.tests) > 1 else []
             parts += [f"HMA, {found.context}"]
             rows.append((": ".join(parts), wide, verdict(report, trial, found.context).outcome))
-    unit = "points of " + NAMES[report.metric] if scale == 100 else NAMES[report.metric]
+    title = METRICS[report.metric].title
+    unit = f"points of {title}" if scale == 100 else title
     return difference_chart(rows, unit=f"HMA minus plain backbone, {unit}") if rows else None
 
 
@@ -140,11 +139,11 @@ def curves(report: RunReport) -> list[dict[str, object]]:
             name = f"{curve.method}, {context}" if several else curve.method
             style = style_of(curve.method, place)
             scores.append(Line(name=name, style=style, x=x, y=y, marked=marked))
-    metric = NAMES[report.metric]
+    metric = METRICS[report.metric].title
     found: list[dict[str, object]] = []
     for title, lines, shares in (
         ("Training loss", losses, False),
-        (f"Validation {metric}", scores, report.metric in SHARES),
+        (f"Validation {metric}", scores, METRICS[report.metric].share),
     ):
         if any(math.isfinite(y) for line in lines for y in line.y):
             drawing = line_chart(title, lines, shares=shares)

@@ -131,7 +131,7 @@ def _judge(
             f"{where} are not finite in {bad} of {len(labels)} rows, so training diverged and "
             "there is nothing to report; train again with a smaller learning rate"
         )
-    return _Judged(method, context, sure, metrics_of(labels, sure, metric))
+    return _Judged(method, context, sure, metrics_of(logits, torch.from_numpy(labels), metric))
 
 
 def _checked_labels(name: str, labels: Tensor, classes: int) -> Integers:

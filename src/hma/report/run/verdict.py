@@ -4,20 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hma.report.metrics import LARGER_IS_BETTER
+from hma.metrics import METRICS
 from hma.report.numbers import MISSING, percent, signed
 from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Result, RunReport, Trial
 from hma.report.statistics import CHANCE, Interval
 
-SHARES = {"accuracy", "balanced accuracy", "macro F1"}
-NAMES = {
-    "accuracy": "accuracy",
-    "balanced accuracy": "balanced accuracy",
-    "macro F1": "macro F1",
-    "auroc": "AUROC",
-    "matthews": "Matthews correlation",
-    "log loss": "log loss",
-}
 Outcome = Literal["better", "worse", "chance", "same", "alone"]
 
 
@@ -40,7 +31,7 @@ def amount(metric: str, value: float) -> str:
     """Return a value of ``metric``: shares in percent, others with three decimals."""
     if math.isnan(value):
         return MISSING
-    return percent(value) if metric in SHARES else f"{value:.3f}"
+    return percent(value) if METRICS[metric].share else f"{value:.3f}"
 
 
 def interval(metric: str, ends: Interval) -> str:
@@ -52,7 +43,7 @@ def interval(metric: str, ends: Interval) -> str:
     """
     if math.isnan(ends.low):
         return MISSING
-    if metric in SHARES:
+    if METRICS[metric].share:
         return f"{100 * ends.low:.1f} to {100 * ends.high:.1f}%"
     return f"{ends.low:.3f} to {ends.high:.3f}"
 
@@ -61,12 +52,12 @@ def change(metric: str, value: float) -> str:
     """Return a difference with its sign, in points where the metric is a share.
 
     Example:
-        >>> change("accuracy", 0.0278), change("log loss", -0.1)
+        >>> change("accuracy", 0.0278), change("nll", -0.1)
         ('+2.8', '−0.100')
     """
     if math.isnan(value):
         return MISSING
-    return signed(100 * value, 1) if metric in SHARES else signed(value, 3)
+    return signed(100 * value, 1) if METRICS[metric].share else signed(value, 3)
 
 
 def change_interval(metric: str, ends: Interval) -> str:
@@ -137,16 +128,16 @@ def _warning(result: Result, trial: Trial) -> str:
 
 
 def _phrase(metric: str, result: Result, trial: Trial) -> str:
-    name = NAMES[metric]
+    name = METRICS[metric].title
     article = "an" if name[0] in "aA" else "a"
     value = amount(metric, result.scores[metric].value)
-    if metric in SHARES:
+    if METRICS[metric].share:
         return f"{value} {name} on {trial.rows} test rows"
     return f"{article} {name} of {value} on {trial.rows} test rows"
 
 
 def _outcome(metric: str, found: Comparison) -> tuple[Outcome, str]:
-    ahead = found.differences[metric].value * (1 if LARGER_IS_BETTER[metric] else -1)
+    ahead = found.differences[metric].value * (1 if METRICS[metric].larger_is_better else -1)
     if ahead == 0 or math.isnan(ahead):
         return "same", "No difference"
     word: Outcome = "better" if ahead > 0 else "worse"
@@ -158,10 +149,10 @@ def _outcome(metric: str, found: Comparison) -> tuple[Outcome, str]:
 def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     ends = found.differences[metric]
     apart = found.only_plain + found.only_memory
-    unit = " points" if metric in SHARES else ""
+    unit = " points" if METRICS[metric].share else ""
     judged = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
     if math.isnan(ends.value):
-        return f"{NAMES[metric]} is not defined on these rows: all are of one class."
+        return f"{METRICS[metric].title} is not defined on these rows: all are of one class."
     span = f"95% interval {change_interval(metric, ends)}{unit}"
     text = (
         f"There is no difference ({span})"

@@ -86,7 +86,7 @@ def curve_chart(report: TableReport, group: Group) -> Markup:
             tag("text", label, x=across(place), y=bottom + 20, class_="tick middle")
             for place, label in enumerate(group.labels)
         ),
-        tag("text", scores.NAMES[report.metric], x=8, y=14, class_="axis"),
+        tag("text", scores.title(report.metric), x=8, y=14, class_="axis"),
         tag("text", "setting", x=(LEFT + RIGHT) / 2, y=bottom + 42, class_="axis middle"),
     ]
     parts += [_band(report, method, line, across, up) for method, line in lines.items()]
@@ -200,13 +200,13 @@ def dot_chart(report: TableReport, group: Group) -> Markup:
             parts.append(_dots(report, method, entry, across, y + step / 2, left))
             y += step
         y = end + 34
-    label = f"{report.title}: {scores.NAMES[report.metric]}"
+    label = f"{report.title}: {scores.title(report.metric)}"
     parts.append(tag("text", _dots_key(report), x=left, y=y + 4, class_="axis"))
     return picture(WIDTH, y + 14, label, *parts)
 
 
 def _dots_key(report: TableReport) -> str:
-    text = f"{scores.NAMES[report.metric]}; dots: measured, mean ± deviation over seeds"
+    text = f"{scores.title(report.metric)}; dots: measured, mean ± deviation over seeds"
     return f"{text}; rings: published" if report.has_published else text
 
 

@@ -2,12 +2,22 @@
 
 import math
 
+from hma.metrics import METRICS
 from hma.report.numbers import MINUS, MISSING, fixed
 from hma.report.table.table_report import Spread
 
-DIGITS = {"accuracy": 2, "auroc": 2, "matthews": 3}
-NAMES = {"accuracy": "accuracy in %", "auroc": "ROC-AUC in %", "matthews": "Matthews correlation"}
 UNDEFINED = "undefined"
+
+
+def title(metric: str) -> str:
+    """Return the name of a metric with its unit.
+
+    Example:
+        >>> title("auroc"), title("matthews")
+        ('AUROC in %', 'Matthews correlation')
+    """
+    found = METRICS[metric]
+    return f"{found.title} in %" if found.scale == 100 else found.title
 
 
 def amount(metric: str, value: float | None, *, sign: str = "") -> str:
@@ -21,7 +31,7 @@ def amount(metric: str, value: float | None, *, sign: str = "") -> str:
     """
     if value is None:
         return MISSING
-    return UNDEFINED if math.isnan(value) else fixed(value, DIGITS[metric], sign)
+    return UNDEFINED if math.isnan(value) else fixed(value, METRICS[metric].digits, sign)
 
 
 def spread(metric: str, found: Spread | None) -> str:

@@ -55,7 +55,7 @@ def _overview(report: TableReport, group: Group) -> Iterator[Sheet]:
         columns = ("method", *labels, *(("average",) if averaged else ()))
         yield Sheet(
             "overview",
-            titled(f"Measured, {scores.NAMES[report.metric]}", group),
+            titled(f"Measured, {scores.title(report.metric)}", group),
             columns,
             tuple(lines),
             _overview_note(report, averaged),

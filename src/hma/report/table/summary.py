@@ -7,9 +7,9 @@ from math import isfinite
 from statistics import fmean
 
 from hma.errors import UserError
+from hma.metrics import METRICS
 from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.table_report import (
-    PERCENT,
     Average,
     Cost,
     Entry,
@@ -91,7 +91,7 @@ def score(record: Record, metric: str, context: str, split: str | None = None) -
             f"the record of {record.name}, seed {record.seed}, has no {error.args[0]}: its table "
             f"reports {metric} in context {context}; move the record away and measure it again"
         ) from error
-    return settled(PERCENT[metric] * fmean(values))
+    return settled(METRICS[metric].scale * fmean(values))
 
 
 def contexts_of(record: Record) -> list[str]:

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 
 from hma.tables import Failure
 
-PERCENT = {"accuracy": 100.0, "auroc": 100.0, "matthews": 1.0}
-"""What a score is multiplied with, so that it is written as the paper writes it."""
-
 
 @dataclass(frozen=True)
 class Spread:

@@ -1,0 +1,134 @@
+"""How well scores rank rows: the area under the ROC curve, and average precision.
+
+Of several classes it is the mean of each against the rest, of several yes/no labels the mean over
+the labels; what does not have rows on both sides is left out, and NaN where nothing is left.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hma.extras import torchmetrics_classification
+from hma.metrics.class_answers import class_answers
+from hma.metrics.metric import Floats, Metric, OfWeights
+from hma.targets import Classes, SoftClasses, Target, YesNo
+
+Booleans = NDArray[np.bool_]
+Curve = Callable[[Booleans, Floats, Floats], Floats]
+"""Positive rows ``(N,)``, scores ``(N,)`` and weights ``(N, R)`` to ``(R,)``, NaN if undefined."""
+
+
+def area(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
+    """Share of pairs in which the positive row scores higher; an equal score counts half."""
+    no = np.flatnonzero(~positive)
+    no = no[np.argsort(scores[no], kind="stable")]
+    cumulative = np.zeros((len(no) + 1, weights.shape[1]))
+    np.cumsum(weights[no], axis=0, out=cumulative[1:])
+    below = cumulative[np.searchsorted(scores[no], scores[positive], side="left")]
+    up_to = cumulative[np.searchsorted(scores[no], scores[positive], side="right")]
+    won = (weights[positive] * (below + up_to)).sum(axis=0) / 2
+    pairs = weights[positive].sum(axis=0) * cumulative[-1]
+    return np.asarray(np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0))
+
+
+def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
+    """Mean over the positive rows of the precision among rows that score no lower."""
+    order = np.argsort(-scores, kind="stable")
+    last_of_equals = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
+    found = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
+    new = np.diff(found, axis=0, prepend=0.0)
+    precision = np.divide(found, above, out=np.zeros_like(found), where=above > 0)
+    yes, rows = found[-1], above[-1]
+    both = (yes > 0) & (rows > yes)
+    total = (precision * new).sum(axis=0)
+    return np.asarray(np.divide(total, yes, out=np.full(len(yes), np.nan), where=both))
+
+
+def _weighted(curve: Curve) -> Callable[[Tensor, Tensor, Target], OfWeights]:
+    def weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
+        columns = list(_columns(outputs, labels, target))
+
+        def of(weights: Floats) -> Floats:
+            each = [np.full(weights.shape[1], np.nan)]  # nothing is defined without columns
+            each += [curve(yes, scores, weights[rows]) for rows, yes, scores in columns]
+            return _mean_of_defined(np.stack(each))
+
+        return of
+
+    return weighted
+
+
+def _columns(
+    outputs: Tensor, labels: Tensor, target: Target
+) -> Iterator[tuple[Booleans, Booleans, Floats]]:
+    """Yield which rows count, which of them are positive, and their scores, column by column."""
+    if isinstance(target, YesNo):
+        y = target.checked(labels, len(labels))
+        for place in range(target.count):
+            known = ~y[:, place].isnan()
+            if known.any():
+                scores = outputs.double()[known, place].numpy()
+                yield known.numpy(), (y[known, place] == 1).numpy(), scores
+        return
+    answers = class_answers(outputs, labels)
+    every, ids = np.ones(len(answers.ids), dtype=np.bool_), answers.ids.numpy()
+    sure = answers.log_probabilities
+    if sure.shape[1] == 2:
+        yield every, ids == 1, sure[:, 1] - sure[:, 0]
+        return
+    for label in range(sure.shape[1]):
+        yield every, ids == label, sure[:, label]
+
+
+def _mean_of_defined(values: Floats) -> Floats:
+    """Return the mean over columns ``(K, R) -> (R,)`` of what is not NaN."""
+    defined = ~np.isnan(values)
+    count = defined.sum(axis=0)
+    total = np.where(defined, values, 0.0).sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0))
+
+
+def _auroc(outputs: Tensor, labels: Tensor, target: Target) -> float:
+    if isinstance(target, YesNo):
+        return float(AUROC.weighted(outputs, labels, target)(np.ones((len(labels), 1)))[0])
+    logits, ids = class_answers(outputs, labels)
+    present = torch.unique(ids).tolist()
+    if len(present) < 2:
+        return math.nan
+    if logits.shape[1] == 2:
+        return _binary_auroc(logits[:, 1] - logits[:, 0], ids == 1)
+    chances = logits.log_softmax(1)
+    each = [_binary_auroc(chances[:, label], ids == label) for label in present]
+    return sum(each) / len(each)
+
+
+def _binary_auroc(score: Tensor, positive: Tensor) -> float:
+    # as ranks in [0, 1]: torchmetrics would squash anything else, and squashing makes ties
+    _, rank = torch.unique(score, return_inverse=True)
+    rank = rank.double() / max(int(rank.max()), 1)
+    metric = torchmetrics_classification().binary_auroc
+    return float(metric(rank, positive.long(), validate_args=False))
+
+
+AUROC = Metric(
+    name="auroc",
+    title="AUROC",
+    targets=(Classes, SoftClasses, YesNo),
+    weighted=_weighted(area),
+    formula=_auroc,
+    scale=100.0,
+    digits=2,
+)
+AVERAGE_PRECISION = Metric(
+    name="average precision",
+    title="average precision",
+    targets=(YesNo,),
+    weighted=_weighted(average_precision),
+    scale=100.0,
+    digits=2,
+)
