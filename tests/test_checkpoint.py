@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 
 import hma.checkpoint
 from hma import HMA, CheckpointError, HMAConfig, load, save
+from hma.errors import UserError
 
 WIDTH, CLASSES = 8, 3
 CONTEXTS = ("batch", "alone", "anchors")
@@ -268,7 +269,7 @@ def half_of_the_manifest(path, text):
 def test_a_full_disk_leaves_the_old_checkpoint(checkpoint, monkeypatch, owner, name, failing):
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, failing)
-        with pytest.raises(OSError, match="No space left on device"):
+        with pytest.raises(UserError, match="No space left on device"):
             save(filled(seed=1), checkpoint, overwrite=True)
     assert torch.equal(load(checkpoint, new_backbone())(X), filled()(X))
     assert not list(checkpoint.glob(".*")), "half-written files stay"

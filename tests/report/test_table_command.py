@@ -10,6 +10,7 @@ import pytest
 from table_records import keep, made_up_table, records_of
 
 from hma.__main__ import main
+from hma.files import FileError, HeldError, held
 from hma.report.table import latex, markdown, page, plain_text
 from hma.report.table.documents import documents, report_of, write_documents
 from hma.tables import Failure, Results, experiments_folder, load_tables
@@ -163,7 +164,7 @@ def test_a_full_disk_leaves_the_documents_that_were_there(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", no_room)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(FileError, match="No space left"):
         write_documents([table], results, tmp_path / "docs")
     after = {path.name: path.read_bytes() for path in (tmp_path / "docs").iterdir()}
     assert after == before
@@ -179,13 +180,17 @@ def test_a_damaged_record_names_its_file(hma, tmp_path):
 
 def test_the_documents_in_the_repository_are_those_of_its_records():
     results = Results(ROOT / "results")
-    if any((results.folder / ".unfinished").rglob("*.lock")):
-        pytest.skip("results are being measured now")
+    for lock in (results.folder / ".unfinished").rglob("*.lock"):
+        try:
+            with held(lock):
+                pass
+        except HeldError:
+            pytest.skip("results are being measured now")
     found = documents(load_tables(experiments_folder(ROOT / "experiments")).values(), results)
     if not found:
         pytest.skip("there are no records")
     folder = ROOT / "docs" / "results"
-    held = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*")}
-    assert held.keys() == found.keys(), "make results"
+    there = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*")}
+    assert there.keys() == found.keys(), "make results"
     for name, text in found.items():
-        assert held[name] == text, f"docs/results/{name} is not of these records: make results"
+        assert there[name] == text, f"docs/results/{name} is not of these records: make results"

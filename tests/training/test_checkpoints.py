@@ -21,7 +21,9 @@ from training_cases import (
     small_task,
 )
 
+from hma import tensor_files
 from hma.errors import UserError
+from hma.files import no_lost_writes
 from hma.training import Interrupted, Record
 from hma.training import checkpoints as checkpoints_module
 from hma.training import record as record_module
@@ -91,7 +93,7 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
 
 
 def test_something_that_is_no_tensor_cannot_be_saved(tmp_path):
-    with pytest.raises(TypeError, match="note holds a str, and only tensors can be saved"):
+    with pytest.raises(UserError, match="note holds a str, and only tensors can be saved"):
         Checkpoints(tmp_path).write(Checkpoint(1, {"note": "text"}, {}))
     assert list(tmp_path.iterdir()) == []
 
@@ -251,17 +253,17 @@ def test_no_space_for_a_checkpoint_is_one_clear_error_and_the_one_before_stays(
     store = RunFolder(shutil.copytree(part, tmp_path / "copy")).checkpoints
     before = content(store.folder)
 
-    def full(tensors, path):
+    def full(tensors, path, about):
         path.write_bytes(b"half of it")
         raise error
 
-    monkeypatch.setattr(checkpoints_module, "save_file", full)
+    monkeypatch.setattr(tensor_files, "save_file", full)
     with pytest.raises(UserError) as caught:
         train_in(tmp_path / "copy")
     said = str(caught.value)
     assert said.startswith(f"cannot write {store.folder / 'step-000000012.safetensors'}: ")
     assert "No space left on device" in said
-    assert said.endswith("free some space and start the same run again to continue")
+    assert said.endswith("free some space and start again")
     assert content(store.folder) == before
     monkeypatch.undo()
     expect_same(train_in(tmp_path / "copy"), whole)
@@ -272,10 +274,11 @@ def test_no_space_for_the_record_leaves_a_run_that_can_be_finished(
 ):
     folder = shutil.copytree(part, tmp_path / "copy")
 
-    def full(target):
-        raise NO_SPACE[0]
+    def full(path, values):
+        with no_lost_writes(path):
+            raise NO_SPACE[0]
 
-    monkeypatch.setattr(record_module, "written_whole", full)
+    monkeypatch.setattr(record_module, "write_json", full)
     with pytest.raises(UserError, match=r"cannot write .*record\.json: No space left on device"):
         train_in(folder)
     monkeypatch.undo()
@@ -321,17 +324,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_damaged_weights_of_a_finished_run_are_noticed(tmp_path, whole):
     folder = shutil.copytree(whole, tmp_path / "copy")
     flip_a_bit(folder / "weights.safetensors")
-    with pytest.raises(UserError, match=r"is missing or damaged .*remove .*record.json to train"):
+    with pytest.raises(UserError, match=r"is damaged: .*remove .*record.json to train"):
         train_in(folder)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values | {"schema": 99}, "schema 1, got 99: another version of hma"),
-        (lambda values: values | {"extra": 1}, r"unknown: \['extra'\]"),
-        (lambda values: {n: v for n, v in values.items() if n != "tests"}, r"missing: \['tests'\]"),
-        (lambda values: [1], "must hold a JSON object, got a list"),
+        (lambda values: values | {"schema": 99}, "schema 99 was written by a newer hma"),
+        (lambda values: values | {"schema": 0}, "a schema from 1 to 1, got 0"),
+        (lambda values: {n: v for n, v in values.items() if n != "tests"}, "it lacks tests"),
+        (lambda values: values | {"tests": {"near": 3}}, "tests.near must be an object, got 3"),
+        (lambda values: values | {"selected_epoch": 99}, "select one of its 4 epochs, got 99"),
+        (lambda values: [1], r"it must be an object, got \[1\]"),
     ],
 )
 def test_a_record_that_is_none_is_refused(tmp_path, whole, change, message):

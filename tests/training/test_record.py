@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hma.training import Record, evaluate
 from hma.training.provenance import data_fingerprint, git_commit
 from hma.training.record import MACHINE_FIELDS
 
+ROOT = Path(__file__).parents[2]
 RECIPE = replace(EVERYTHING, epochs=4, patience=None)
 
 
@@ -153,3 +155,49 @@ def test_a_frozen_module_has_nothing_to_train():
     learner.module.requires_grad_(False)
     with pytest.raises(ValueError, match="nothing to train: no parameter of Classifier"):
         quietly(learner, small_task(), RECIPE)
+
+
+# ------------------------------------------------------------------------ records that can grow
+
+
+def changed(run, tmp_path, change):
+    values = run[2].to_json()
+    change(values)
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(values))
+    return Record.read(path)
+
+
+def test_a_field_that_a_record_lacks_takes_its_default(run, tmp_path):
+    def without(values):
+        del values["versions"], values["git_commit"], values["epoch_seconds"]
+
+    found = changed(run, tmp_path, without)
+    assert (found.versions, found.git_commit, found.epoch_seconds) == ({}, None, [])
+    assert found.tests == run[2].tests
+
+
+def test_a_field_that_is_not_known_is_kept(run, tmp_path):
+    found = changed(run, tmp_path, lambda values: values.update(energy={"joule": 3}))
+    assert found.others == {"energy": {"joule": 3}}
+    found.write(tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["energy"] == {"joule": 3}
+    assert replace(found, others={}) == run[2]
+
+
+def test_what_a_row_measures_is_kept_and_nothing_is_written_where_it_measures_nothing(
+    run, tmp_path
+):
+    assert "measures" not in run[2].to_json()
+    measured = replace(run[2], measures={"seconds at 10,000 rows": 0.5})
+    measured.write(tmp_path / "record.json")
+    assert Record.read(tmp_path / "record.json") == measured
+
+
+def test_every_committed_record_is_read_and_written_back_byte_for_byte(tmp_path):
+    records = sorted((ROOT / "results").glob("*/*/*/*/*.json"))
+    if not records:
+        pytest.skip("there are no records")
+    for path in records[::9]:
+        Record.read(path).write(tmp_path / "again.json")
+        assert (tmp_path / "again.json").read_bytes() == path.read_bytes(), path

@@ -71,10 +71,7 @@ class Results:
     def record(self, table: Table, cell: Cell) -> Record:
         """Return the record of a cell; one made by another definition of the cell is refused."""
         path = self.path(cell)
-        try:
-            record = Record.read(path)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from error
+        record = Record.read(path)
         differing = _differences(record, definition(table, cell), table.recipe(cell))
         if record.seed != cell.seed:
             differing.append(f"seed was {record.seed}, is {cell.seed} now")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Learner
-from hma.training.checkpoints import DamagedCheckpointError, read_tensors, write_tensors
+from hma.tensor_files import read_tensors, shapes_of, write_tensors
 from hma.training.devices import fabric_for
 from hma.training.folder import RunFolder
 from hma.training.identity import Identity, identity, refuse_another_run
@@ -24,7 +24,6 @@ from hma.training.record import EpochResult, Record, Scores
 from hma.training.resume import restore, snapshot
 from hma.training.stopwatch import Stopwatch
 from hma.training.training import Training
-from hma.training.writing import no_lost_writes
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -154,8 +153,7 @@ class _Run:
         if training.recipe.selection == "best" and standing.best_epoch is not None:
             selected = standing.best_epoch
         if self.home is not None and self.fabric.is_global_zero:
-            with no_lost_writes(self.home.weights):
-                sha256 = write_tensors(training.module.state_dict(), self.home.weights)
+            sha256 = write_tensors(self.home.weights, training.module.state_dict())
         record = Record(
             name=str(self.run["resolved"].get("name", training.task.name)),
             seed=training.seed,
@@ -185,12 +183,12 @@ def _finished_before(learner: Learner, home: RunFolder, run: Identity, fabric: "
     record = Record.read(home.record)
     found = {"seed": record.seed, **record.setup, "resolved": record.resolved}
     refuse_another_run(str(home.record), found, run)
-    try:
-        weights = read_tensors(home.weights, str(record.weights_sha256))
-    except (DamagedCheckpointError, FileNotFoundError) as error:
-        raise UserError(
-            f"{home.weights} is missing or damaged ({error}); remove {home.record} to train again"
-        ) from error
+    weights = read_tensors(
+        home.weights,
+        sha256=str(record.weights_sha256),
+        expect=shapes_of(learner.module.state_dict()),
+        remedy=f"remove {home.record} to train again",
+    )
     learner.module.load_state_dict(weights)
     fabric.to_device(learner.module)
     learner.module.eval()

@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hma.errors import UserError
-from hma.files import HeldError, held
+from hma.files import HeldError, held, no_lost_writes
 from hma.training.checkpoints import Checkpoints
-from hma.training.writing import no_lost_writes
 
 
 class RunFolder:

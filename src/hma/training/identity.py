@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from hma.data import Task
 from hma.errors import UserError
+from hma.json_files import finite_or_none
 from hma.methods import Learner
 from hma.training.provenance import data_fingerprint
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
-from hma.training.record import finite_or_none
 
 Identity = dict[str, Any]
 

@@ -1,15 +1,12 @@
 """What a run came to: one JSON file, written whole."""
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from hma.errors import UserError
-from hma.files import written_whole
-from hma.training.writing import no_lost_writes
+from hma.files import MissingFileError
+from hma.json_files import Default, checked, finite_or_none, none_to_nan, read_json, write_json
 
 SCHEMA = 1
 MACHINE_FIELDS = ("seconds", "epoch_seconds", "peak_memory_bytes")
@@ -17,6 +14,30 @@ MACHINE_FIELDS = ("seconds", "epoch_seconds", "peak_memory_bytes")
 
 Scores = dict[str, dict[str, float]]
 """Inference context -> metric -> value."""
+
+SCORES = dict[str, dict[str, float | None]]
+SHAPE = {
+    "schema": int,
+    "name": str,
+    "seed": int,
+    "setup": {"method": {"contexts": list[str]}, "recipe": dict},
+    "resolved": Default(dict, {}),
+    "git_commit": Default(str | None),
+    "versions": Default(dict[str, str], {}),
+    "data_fingerprint": Default(str, ""),
+    "epochs": [
+        {"epoch": int, "train_loss": float | None, "validation": SCORES, "lr": float | None}
+    ],
+    "selected_epoch": int,
+    "selection_rule": Default(str, ""),
+    "tests": dict[str, SCORES],
+    "weights_sha256": Default(str | None),
+    "seconds": Default(float, 0.0),
+    "epoch_seconds": Default(list[float], []),
+    "peak_memory_bytes": Default(int, 0),
+    "measures": Default(dict, {}),
+}
+"""What a record must hold, and what stands in for a field that it does not have."""
 
 
 class EpochResult(TypedDict):
@@ -48,7 +69,10 @@ class Record:
         seconds: Time taken, over all starts of the run.
         epoch_seconds: Time of each epoch with its validation.
         peak_memory_bytes: Most memory held at once: of the device, or of the process on a CPU.
-        schema: Version of this layout.
+        measures: What else was measured beside scores, in JSON values.
+        others: Fields of a record that another version wrote and this one does not know.
+        schema: Version of this layout; grows when a field comes to mean something else, not when
+            one is added.
     """
 
     name: str
@@ -66,71 +90,63 @@ class Record:
     seconds: float
     epoch_seconds: list[float]
     peak_memory_bytes: int
+    measures: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values; a number that is not finite becomes None."""
         values: dict[str, Any] = finite_or_none(asdict(self))
-        return {"schema": self.schema} | values
+        others: dict[str, Any] = values.pop("others")
+        if not self.measures:  # as records were before anything could be measured
+            del values["measures"]
+        return {"schema": self.schema, **values, **others}
 
     def repeatable(self) -> dict[str, Any]:
         """Return the part that a run gives again, bit for bit: all but ``MACHINE_FIELDS``."""
         return {name: v for name, v in self.to_json().items() if name not in MACHINE_FIELDS}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Build a record from what :meth:`to_json` returned."""
-        schema = values.get("schema")
-        if schema != SCHEMA:
+    def from_json(cls, values: Any) -> Self:
+        """Build a record from what :meth:`to_json` returned, by this version or an earlier one.
+
+        A field that is not there takes its default, one that is not known is kept in ``others``.
+        """
+        schema = values.get("schema") if isinstance(values, dict) else None
+        if isinstance(schema, int) and schema > SCHEMA:
             raise UserError(
-                f"a record must have schema {SCHEMA}, got {schema!r}: another version of hma wrote "
-                "it; use that version, or train again in an empty folder"
+                f"a record of schema {schema} was written by a newer hma, this one reads up to "
+                f"{SCHEMA}; install the version that wrote it, and leave the record as it is"
             )
-        names = {field.name for field in fields(cls)}
-        if names != set(values):
+        known = checked(values, SHAPE)
+        if known["schema"] != SCHEMA:
+            raise UserError(f"a record must have a schema from 1 to {SCHEMA}, got {schema}")
+        if not 0 <= known["selected_epoch"] < max(len(known["epochs"]), 1):
             raise UserError(
-                f"a record must have the fields {sorted(names)}; missing: "
-                f"{sorted(names - set(values))}, unknown: {sorted(set(values) - names)}"
+                f"a record must select one of its {len(known['epochs'])} epochs, got "
+                f"{known['selected_epoch']}"
             )
-        numbers = ("epochs", "tests")
-        return cls(**{name: none_to_nan(v) if name in numbers else v for name, v in values.items()})
+        names = {one.name for one in fields(cls)} - {"others"}
+        own = {name: value for name, value in known.items() if name in names}
+        others = {name: value for name, value in known.items() if name not in names}
+        numbers = {name: none_to_nan(own[name]) for name in ("epochs", "tests")}
+        return cls(**own | numbers, others=others)
 
     def write(self, path: Path) -> None:
         """Write the record as JSON, whole or not at all."""
-        text = json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
-        with no_lost_writes(path), written_whole(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_json(path, self.to_json())
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read what :meth:`write` wrote."""
+        remedy = "restore it from a copy, or remove its folder and train again"
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+            values = read_json(path, Any, remedy=remedy)
+        except MissingFileError as error:
             raise UserError(f"there is no record at {path}: the run did not finish") from error
+        try:
+            return cls.from_json(values)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
         except ValueError as error:
-            raise UserError(
-                f"{path} is damaged: {error}; restore it from a copy, or remove its folder and "
-                "train again"
-            ) from error
-        if not isinstance(values, dict):
-            raise UserError(f"{path} must hold a JSON object, got a {type(values).__name__}")
-        return cls.from_json(values)
-
-
-def finite_or_none(value: Any) -> Any:
-    """Return JSON values with every number that is not finite replaced by None, as JSON wants."""
-    if isinstance(value, Mapping):
-        return {str(name): finite_or_none(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite_or_none(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def none_to_nan(value: Any) -> Any:
-    """Undo :func:`finite_or_none` for values that are all numbers."""
-    if isinstance(value, dict):
-        return {name: none_to_nan(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [none_to_nan(item) for item in value]
-    return math.nan if value is None else value
+            raise UserError(f"{path} is damaged: {error}; {remedy}") from error

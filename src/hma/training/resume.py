@@ -6,12 +6,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hma.json_files import none_to_nan
 from hma.training.checkpoints import Checkpoint
 from hma.training.identity import Identity
 from hma.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from hma.training.provenance import versions
 from hma.training.randomness import RandomState, random_state, restore_random_state
-from hma.training.record import none_to_nan
 from hma.training.stopwatch import Stopwatch
 from hma.training.training import Standing, Training
 
