@@ -19,7 +19,7 @@ def run(tmp_path_factory):
     options = RunOptions(
         source=str(folder / "rows.npz"),
         config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
-        recipe=Recipe(epochs=8, lr=0.01, eval_batch_size=16),
+        recipe=Recipe(epochs=1, lr=1e-3, eval_batch_size=16),  # a longer one multiplies roundings
     )
     return train(options, folder / "run", progress=SilentProgress())
 
@@ -33,10 +33,11 @@ def test_the_page_finds_the_scores_of_the_record_in_every_context(run):
     for context, scores in recorded.items():
         assert shown[context]["accuracy"].value == pytest.approx(scores["accuracy"])
         assert shown[context]["nll"].value == pytest.approx(scores["nll"], rel=1e-5)
-    assert recorded["batch"]["nll"] != recorded["batch-sorted"]["nll"]  # of other batches
+    gap = abs(recorded["batch"]["nll"] - recorded["batch-sorted"]["nll"])
+    assert gap > 1e-3  # so that neither could be shown for the other
 
 
 def test_attention_in_both_orders_is_of_different_batches(run):
     shuffled, in_order, _ = report_of(run).attention
     assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
-    assert not np.array_equal(shuffled.overall, in_order.overall)
+    assert np.abs(shuffled.overall - in_order.overall).max() > 1e-3

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
-from training_cases import MEMORY, Plain, memory_learner, plain_learner, quietly, small_task
+from training_cases import MEMORY, Plain, memory_learner, plain_learner, small_task
 
 from hma.data import InMemory
 from hma.errors import UserError
 from hma.metrics import scores
-from hma.training import Recipe, evaluate, evaluation_order, predictions
+from hma.training import evaluate, evaluation_order, predictions
 
 
 @st.composite
@@ -129,30 +129,24 @@ def by_class(split):
     return InMemory(split.x[order], split.labels[order])
 
 
-def trained_learner(task):
-    learner = memory_learner(task, backbone=Plain)
-    quietly(learner, task, Recipe(epochs=8, batch_size=16, lr=0.01))
-    return learner
-
-
 def test_company_of_the_own_class_alone_changes_scores():
     task = small_task()
     split = by_class(task.tests["near"])
-    found = evaluate(trained_learner(task), split, batch_size=10)
+    found = evaluate(memory_learner(task, backbone=Plain), split, batch_size=10)
     assert found["batch"]["nll"] != pytest.approx(found["batch-sorted"]["nll"], rel=1e-3)
 
 
 def test_alone_is_the_same_in_any_order():
     task = small_task()
-    split, learner = task.tests["near"], trained_learner(task)
+    split, learner = task.tests["near"], memory_learner(task, backbone=Plain)
     found, other = (evaluate(learner, s, batch_size=10)["alone"] for s in (split, by_class(split)))
-    assert found == pytest.approx(other, rel=1e-6)
+    assert found == pytest.approx(other, rel=1e-5)
 
 
 @pytest.mark.parametrize("context", ["batch", "batch-sorted", "alone"])
 def test_predictions_are_those_that_were_scored(context):
     task = small_task()
-    split, learner = by_class(task.tests["near"]), trained_learner(task)
+    split, learner = by_class(task.tests["near"]), memory_learner(task, backbone=Plain)
     said = list(predictions(learner, split, batch_size=16, context=context))
     ids, logits = torch.cat([i for i, _ in said]), torch.cat([part for _, part in said])
     assert sorted(ids.tolist()) == list(range(50))
