@@ -14,7 +14,7 @@ from hma.data import PreparationOptions, Task, open_source, prepare
 from hma.data.location import MissingDataError, data_folder
 from hma.data.sets.torchvision_sets import image_set
 from hma.methods import Method, erm, with_hma
-from hma.tables.rows import WORDS, memory_row
+from hma.tables.memory_row import WORDS, memory_row
 from hma.tables.table import Budget, Problem, Row
 from hma.training import Recipe
 

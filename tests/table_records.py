@@ -7,7 +7,7 @@ from typing import Any
 from hma.backbones import mlp
 from hma.methods import erm
 from hma.tables import BUDGETS, Budget, Cell, Problem, Record, Results, Row, Table, memory_row
-from hma.tables.store import definition
+from hma.tables.results import definition
 from hma.training import Recipe
 
 PUBLISHED = {

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hma.tables import Cell, Results, load_table, measure
+from hma.tables import Cell, Processes, Results, load_table, measure
+from hma.tables.experiment_files import table_files
 
 TOYS = Path(__file__).parents[1] / "tables" / "toys"
 
@@ -49,8 +50,11 @@ def test_a_failing_cell_ends_with_its_error_and_exit_code_1(run_hma, places):
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.slow
-def test_missing_data_is_one_message_for_the_whole_task(refuses, places):
+def test_missing_data_is_one_message_and_no_process(refuses, places, monkeypatch):
+    def start(self, cell):
+        raise AssertionError(f"a process was started for {cell}")
+
+    monkeypatch.setattr(Processes, "start", start)
     message = refuses("run", "TOY", "--budget", "smoke", "--only", "absent/ERM,absent/HMA", *places)
     assert message.count("hma: the toy is missing: looked for /nowhere/toy; put the data of") == 1
 
@@ -69,6 +73,37 @@ def test_missing_data_is_one_message_for_the_whole_task(refuses, places):
 )
 def test_a_wrong_name_says_which_there_are(refuses, places, arguments, message):
     assert message in refuses(*arguments, *places)
+
+
+@pytest.mark.parametrize("asked", ["runs/typo", "./TRAP", "TRIP"])
+@pytest.mark.parametrize("command", ["report", "run"])
+def test_a_name_that_is_no_table_runs_no_experiment_file(refuses, tmp_path, command, asked):
+    said = 'TABLE = hma.tables.Table(key="TRAP")'
+    (tmp_path / "trap.py").write_text(f"import hma.tables, os; os.mkdir('{tmp_path}/ran')\n{said}")
+    message = refuses(command, asked, "--experiments", tmp_path)
+    assert f"table must be one of 'TRAP', got {asked!r}" in message
+    assert not (tmp_path / "ran").exists()
+
+
+def test_only_the_file_of_the_table_is_run(run_hma, places, tmp_path):
+    (tmp_path / "trap.py").write_text("raise SystemExit('ran')")
+    for file in TOYS.glob("*.py"):
+        (tmp_path / file.name).write_text(file.read_text())
+    ended = run_hma("report", "toy", "--budget", "smoke", "--experiments", tmp_path, *places[2:])
+    assert ended.code == 0, ended.err
+    assert "Toy" in ended.out
+
+
+def test_a_table_without_a_written_key_is_known_by_its_file(tmp_path):
+    (tmp_path / "mine.py").write_text("TABLE = make()")
+    assert table_files(tmp_path) == {"mine": tmp_path / "mine.py"}
+
+
+def test_an_experiment_file_that_is_no_python_is_named_with_its_line(refuses, tmp_path):
+    (tmp_path / "mine.py").write_text("TABLE = (\n")
+    assert f"{tmp_path}/mine.py, line 1: '(' was never closed" in refuses(
+        "report", "mine", "--experiments", tmp_path
+    )
 
 
 def test_a_folder_without_experiments_is_named(refuses, tmp_path):

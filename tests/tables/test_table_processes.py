@@ -11,7 +11,7 @@ import pytest
 from silent_board import Silence
 
 from hma.tables import Cell, Processes, Results, measure, run
-from hma.tables.store import Busy
+from hma.tables.results import Busy
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

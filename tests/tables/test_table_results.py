@@ -9,7 +9,7 @@ import pytest
 
 from hma.errors import UserError
 from hma.tables import Cell, Failure, Record, measure, work
-from hma.tables.store import Busy
+from hma.tables.results import Busy
 
 CELL = Cell("TOY", "smoke", "easy", "HMA", 1)
 

@@ -4,7 +4,7 @@ import pytest
 from silent_board import Silence
 
 from hma.tables import Cell, measure, run
-from hma.tables.pool import Ended, Moved
+from hma.tables.run_cells import Ended, Moved
 
 
 class Scripted:
@@ -73,8 +73,8 @@ def test_missing_data_is_asked_for_once_per_task(toy, results):
 
 
 def test_a_cell_that_another_runner_has_is_asked_for_again(toy, results, record, monkeypatch):
-    monkeypatch.setattr("hma.tables.running.ASK_AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr("hma.tables.running.LISTEN_SECONDS", 0.01)
+    monkeypatch.setattr("hma.tables.run_cells.ASK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("hma.tables.run_cells.LISTEN_SECONDS", 0.01)
     cell = toy.cells("smoke")[0]
     pool = Scripted({"ERM": ["busy", "busy", "done"]})
     assert run([cell], results, pool, Silence()).done == [cell]

@@ -7,7 +7,7 @@ import pytest
 from hma.errors import UserError
 from hma.files import held
 from hma.tables import Cell, Problem, measure, search
-from hma.tables.searching import validation_score
+from hma.tables.search_settings import validation_score
 
 CELL = Cell("TOY", "smoke", "easy", "HMA", 0)
 

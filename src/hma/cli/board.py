@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 from hma.tables import Board, Cell
-from hma.tables.pool import Ended, Moved
+from hma.tables.run_cells import Ended, Moved
 
 SIGNS = {"done": "done", "failed": "FAILED", "busy": "busy", "absent": "no data", "stopped": "kept"}
 

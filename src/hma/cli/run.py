@@ -17,12 +17,13 @@ from hma.tables import (
     Outcome,
     Processes,
     Results,
+    absent_data,
     experiments_folder,
     find_table,
     load_tables,
 )
 from hma.tables import run as run_cells
-from hma.tables.pool import Pool
+from hma.tables.run_cells import Pool
 from hma.training import Interrupted
 
 
@@ -109,7 +110,10 @@ def run(
     if len(measured) == len(cells):
         console.print(f"all {len(cells)} cells are measured; hma report {found.key}")
         return
-    outcome = run_cells(cells, results, _pool(ray, workers, file, results), board_for_terminal())
+    pool = _pool(ray, workers, file, results)
+    waiting = [cell for cell in cells if cell not in measured]
+    absent = absent_data(found, waiting) if ray is None else {}  # a cluster has data of its own
+    outcome = run_cells(cells, results, pool, board_for_terminal(), absent=absent)
     _conclude(outcome, results, console, f"hma report {found.key} --budget {budget}")
 
 

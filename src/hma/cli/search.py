@@ -10,7 +10,7 @@ from hma.cli.run import PLACES, Places, use_data_root
 from hma.errors import UserError
 from hma.tables import Results, experiments_folder, find_table
 from hma.tables import search as search_row
-from hma.tables.searching import Trial
+from hma.tables.search_settings import Trial
 from hma.training import progress_for_terminal
 
 SHOWN = 10

@@ -1,14 +1,13 @@
 """Tables of the paper as things that run themselves: what is missing is measured, once."""
 
-from hma.tables.cell import Cell
-from hma.tables.finding import experiments_folder, find_table, load_table, load_tables
+from hma.tables.experiment_files import experiments_folder, find_table, load_table, load_tables
+from hma.tables.measure_cell import absent_data, measure, work
+from hma.tables.memory_row import memory_row
 from hma.tables.processes import Processes
-from hma.tables.rows import memory_row
-from hma.tables.running import Board, Outcome, run
-from hma.tables.searching import Trial, search
-from hma.tables.store import Failure, Results
-from hma.tables.table import BUDGETS, FULL, Budget, Problem, Row, Table
-from hma.tables.work import measure, work
+from hma.tables.results import Failure, Results
+from hma.tables.run_cells import Board, Outcome, run
+from hma.tables.search_settings import Trial, search
+from hma.tables.table import BUDGETS, FULL, Budget, Cell, Problem, Row, Table
 from hma.training import Record
 
 __all__ = [
@@ -26,6 +25,7 @@ __all__ = [
     "Row",
     "Table",
     "Trial",
+    "absent_data",
     "experiments_folder",
     "find_table",
     "load_table",

@@ -14,13 +14,13 @@ from typing import Any
 
 from hma.data.location import MissingDataError
 from hma.errors import UserError
-from hma.tables.cell import Cell
-from hma.tables.finding import load_table
-from hma.tables.pool import Ended, Moved
-from hma.tables.store import Busy, Failure, Results
-from hma.tables.work import error_line, work
+from hma.tables.experiment_files import load_table
+from hma.tables.measure_cell import error_line, work
+from hma.tables.results import Busy, Failure, Results
+from hma.tables.run_cells import Ended, Moved
+from hma.tables.table import Cell
 
-IMPORTED_ONCE = ["hma.tables.forked"]
+IMPORTED_ONCE = ["hma.tables.preloaded"]
 """What takes seconds to import; the server that processes are forked from does it once."""
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from hma.data.location import MissingDataError
 from hma.errors import UserError
 from hma.extras import needed
-from hma.tables.cell import Cell
-from hma.tables.finding import load_table
-from hma.tables.pool import End, Ended, Moved
-from hma.tables.store import Busy, Failure, Results
-from hma.tables.work import error_line, measure
+from hma.tables.experiment_files import load_table
+from hma.tables.measure_cell import error_line, measure
+from hma.tables.results import Busy, Failure, Results
+from hma.tables.run_cells import End, Ended, Moved
+from hma.tables.table import Cell
 from hma.training import Record
 
 LOCAL, AUTO = "local", "auto"

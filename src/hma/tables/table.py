@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from hma.config import ConfigError, wrong_choice
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Method
 from hma.methods.learner import BackboneFactory
-from hma.tables.cell import Cell
 from hma.training import Recipe
 
 Published = tuple[float, float]
@@ -19,6 +19,29 @@ Published = tuple[float, float]
 FULL = "paper"
 BUDGETS = ("smoke", "small", FULL)
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
+
+
+class Cell(NamedTuple):
+    """One number of a table: a task, a method and a seed under a budget; safe in paths.
+
+    Example:
+        >>> print(Cell("F2", "small", "mlp-14", "HMA", 3))
+        F2 small mlp-14/HMA seed 3
+    """
+
+    table: str
+    budget: str
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def path(self) -> PurePosixPath:
+        """Where its files are, below a folder of results, without their suffix."""
+        return PurePosixPath(self.table, self.budget, self.task, self.method, str(self.seed))
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.budget} {self.task}/{self.method} seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)

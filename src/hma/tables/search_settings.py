@@ -12,10 +12,9 @@ from typing import Any
 from hma.errors import UserError
 from hma.extras import needed
 from hma.files import HeldError, held
-from hma.tables.cell import Cell
-from hma.tables.store import UNFINISHED, Results
-from hma.tables.table import Problem, Row, Table
-from hma.tables.work import measure
+from hma.tables.measure_cell import measure
+from hma.tables.results import UNFINISHED, Results
+from hma.tables.table import Cell, Problem, Row, Table
 from hma.training import Progress, Record
 
 SEARCHES = "search"

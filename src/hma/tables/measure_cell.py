@@ -1,15 +1,15 @@
 """One cell from its definition to its record; whoever calls, the numbers are the same."""
 
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 from hma.data.location import MissingDataError
 from hma.data.smaller_task import limited
 from hma.errors import UserError
 from hma.methods.cached_features import with_known_features
-from hma.tables.cell import Cell
-from hma.tables.store import Failure, Results, definition
-from hma.tables.table import Table
+from hma.tables.results import Failure, Results, definition
+from hma.tables.table import Cell, Table
 from hma.training import Progress, Record, SilentProgress, fit
 from hma.training.threads import one_thread
 
@@ -18,7 +18,7 @@ def work(table: Table, cell: Cell, results: Results, progress: Progress | None =
     """Bring a cell to its record, from its last checkpoint if it has one.
 
     A cell that fails leaves a :class:`Failure` and raises nothing. Missing data is not the
-    cell's failure and is raised, as is :class:`~hma.tables.store.Busy`.
+    cell's failure and is raised, as is :class:`~hma.tables.results.Busy`.
 
     Args:
         table: What the cell is of.
@@ -58,6 +58,28 @@ def measure(
             resolved=definition(table, cell),
             progress=progress or SilentProgress(),
         )
+
+
+def absent_data(table: Table, cells: Iterable[Cell]) -> dict[str, str]:
+    """Return the tasks whose data is not there, with what to do, up to the first that is there.
+
+    Nothing is computed. It spares a process for each cell of a table whose data is missing.
+    """
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.task, cell)
+    absent: dict[str, str] = {}
+    for cell in first.values():
+        row, problem = table.rows[cell.method], table.problems[cell.task]
+        try:
+            row.build(problem.backbone, **row.settings)(problem.task(cell.seed), cell.seed)
+        except MissingDataError as error:
+            absent[cell.task] = str(error)
+        except Exception:  # its cell will say so
+            break
+        else:
+            break
+    return absent
 
 
 def error_line(error: Exception) -> str:

@@ -2,18 +2,63 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Literal, Protocol
 
-from hma.tables.cell import Cell
-from hma.tables.pool import Ended, Moved, Pool
-from hma.tables.store import Results
+from hma.tables.results import Results
+from hma.tables.table import Cell
 from hma.training.interruption import StopRequests
 
 LISTEN_SECONDS = 0.2
 ASK_AGAIN_SECONDS = 1.0
 """How long a cell that another runner has is left alone."""
+
+
+End = Literal["done", "failed", "busy", "absent", "stopped"]
+"""How a cell ended: 'busy' if another process has it, 'absent' if its data is not there."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A cell got on."""
+
+    cell: Cell
+    steps: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A cell is no longer running."""
+
+    cell: Cell
+    end: End
+    message: str = ""
+
+
+class Pool(Protocol):
+    """Runs several cells at a time."""
+
+    size: int
+    """Most cells at a time."""
+
+    def start(self, cell: Cell) -> None:
+        """Begin with a cell."""
+        ...
+
+    def events(self, seconds: float) -> list[Moved | Ended]:
+        """Return what has happened, after at most so many seconds."""
+        ...
+
+    def stop(self) -> None:
+        """Ask all running cells to write a checkpoint and end."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; running cells end."""
+        ...
 
 
 @dataclass
@@ -63,7 +108,14 @@ class Board(Protocol):
         ...
 
 
-def run(cells: Iterable[Cell], results: Results, pool: Pool, board: Board) -> Outcome:
+def run(
+    cells: Iterable[Cell],
+    results: Results,
+    pool: Pool,
+    board: Board,
+    *,
+    absent: Mapping[str, str] = MappingProxyType({}),
+) -> Outcome:
     """Run every cell that has no record yet; cells that failed before are tried again.
 
     Ctrl-C and SIGTERM let the running cells write a checkpoint and end.
@@ -73,13 +125,16 @@ def run(cells: Iterable[Cell], results: Results, pool: Pool, board: Board) -> Ou
         results: Where records are.
         pool: Runs them.
         board: Shows how it goes.
+        absent: Tasks whose data is known not to be there, with what to do.
     """
     wanted = list(cells)
     missing = [cell for cell in wanted if results.state(cell) != "done"]
     board.begin(len(wanted), len(missing))
     try:
         with StopRequests() as stop:
-            return _Loop(missing, results, pool, board, stop).complete()
+            loop = _Loop(missing, results, pool, board, stop)
+            loop.outcome.absent.update(absent)
+            return loop.complete()
     finally:
         pool.close()
         board.close()

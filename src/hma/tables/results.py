@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from hma.errors import UserError
 from hma.files import HeldError, held, written_whole
-from hma.tables.cell import Cell
-from hma.tables.table import Table
+from hma.tables.table import Cell, Table
 from hma.training import Record
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
 

@@ -1,5 +1,6 @@
 """Experiment files: where they are, and the table that each of them declares."""
 
+import ast
 import hashlib
 import importlib.util
 import sys
@@ -12,6 +13,8 @@ from hma.errors import UserError
 from hma.tables.table import Table
 
 FOLDER = "experiments"
+TABLES = "[!_]*.py"
+"""Files that declare a table; what several of them share is in a file that begins with _."""
 
 
 def experiments_folder(given: Path | None = None) -> Path:
@@ -19,7 +22,7 @@ def experiments_folder(given: Path | None = None) -> Path:
     package = Path(hma.__file__).parent
     places = [given] if given else [Path(FOLDER), package.parents[1] / FOLDER, package / FOLDER]
     for place in places:
-        if any(place.glob("[!_]*.py")):
+        if any(place.glob(TABLES)):
             return place.absolute()
     raise UserError(
         f"there are no experiment files; looked in {', '.join(str(place) for place in places)}. "
@@ -29,24 +32,36 @@ def experiments_folder(given: Path | None = None) -> Path:
 
 def load_tables(folder: Path) -> dict[str, Table]:
     """Return the tables of all experiment files, by key."""
-    found: dict[str, Table] = {}
-    for file in sorted(folder.glob("[!_]*.py")):
-        table = load_table(file)
-        if table.key in found:
-            raise UserError(f"two experiment files in {folder} declare the table {table.key}")
-        found[table.key] = table
-    return found
+    tables = [load_table(file) for file in table_files(folder).values()]
+    return {table.key: table for table in tables}
 
 
 def find_table(folder: Path, key: str) -> tuple[Table, Path]:
-    """Return a table and the file that declares it; the case of ``key`` does not matter."""
-    tables = {}
-    for file in sorted(folder.glob("[!_]*.py")):
-        table = load_table(file)
-        if table.key.lower() == key.lower():
-            return table, file
-        tables[table.key] = file
-    raise UserError(wrong_choice("table", key, tuple(tables)))
+    """Return a table and the file that declares it; no other file is run.
+
+    Args:
+        folder: The folder of experiment files.
+        key: As the file has it; its case does not matter.
+    """
+    files = table_files(folder)
+    for name, file in files.items():
+        if name.lower() == key.lower():
+            return load_table(file), file
+    raise UserError(wrong_choice("table", key, tuple(files)))
+
+
+def table_files(folder: Path) -> dict[str, Path]:
+    """Return the experiment files by the key of their table, read off their text: none is run.
+
+    A file that does not spell its key out in ``TABLE = ...(key="...")`` is known by its name.
+    """
+    found: dict[str, Path] = {}
+    for file in sorted(folder.glob(TABLES)):
+        key = _written_key(file) or file.stem
+        if key in found:
+            raise UserError(f"two experiment files in {folder} declare the table {key}")
+        found[key] = file
+    return found
 
 
 def load_table(file: Path) -> Table:
@@ -55,9 +70,29 @@ def load_table(file: Path) -> Table:
         table = getattr(_module(file), "TABLE", None)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    except SyntaxError as error:
+        raise UserError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
     if not isinstance(table, Table):
         raise UserError(f"{file} must declare TABLE = hma.tables.Table(...), got {table!r}")
     return table
+
+
+def _written_key(file: Path) -> str | None:
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return None  # whoever asks for it by its name hears what is wrong
+    for statement in statements:
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id="TABLE")], value=ast.Call(keywords=keywords))
+                | ast.AnnAssign(target=ast.Name(id="TABLE"), value=ast.Call(keywords=keywords))
+            ):
+                for keyword in keywords:
+                    match keyword:
+                        case ast.keyword(arg="key", value=ast.Constant(value=str(key))):
+                            return key
+    return None
 
 
 def _module(file: Path) -> ModuleType:
