@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from hma import loading as loading  # first: it sees to Ctrl-C while torch is imported
 from hma.checkpoint import CheckpointError, load, save
 from hma.config import ConfigError, HMAConfig
 from hma.diagnostics import queue_diagnostics, slot_diagnostics

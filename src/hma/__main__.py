@@ -2,18 +2,20 @@
 
 import sys
 
+from hma import loading
+
 
 def main() -> None:
     """Run the command line; exit with 2 where the user can put something right."""
+    loading.begin()
     try:
         from hma.cli import run
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("hma"):
             raise
         sys.exit(_refuse(f"the command line needs {error.name}: pip install 'hma-torch[cli]'"))
-    except KeyboardInterrupt:
-        _refuse("interrupted before anything was done")
-        sys.exit(130)
+    finally:
+        loading.end()
     run()
 
 

@@ -93,7 +93,9 @@ def test_an_explanation_names_training_rows_and_slots(trained, cancer, run_hma, 
     assert "neighbour" not in ended.out  # the row was asked about alone
     page = (tmp_path / "why.html").read_text()
     assert page.count("training row:") == 5
-    assert "http" not in page
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "Content-Security-Policy" in page
 
 
 def test_an_explanation_in_a_batch_names_other_rows_as_neighbours(trained, cancer, run_hma):
@@ -195,7 +197,7 @@ def test_a_full_disk_ends_with_one_line_and_keeps_earlier_results(
     def full(self, *_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     assert "No space left on device" in refuses("report", run)
     assert (run / "report.html").read_bytes() == before
 

@@ -17,10 +17,12 @@ from hma.cli.search import search
 from hma.cli.train import train
 from hma.config import ConfigError
 from hma.errors import UserError
+from hma.printable import printable
 from hma.training import Interrupted
 
 MISTAKES = (UserError, ConfigError, CheckpointError, FileExistsError, FileNotFoundError)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+NO_PLACE = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 app = App(
     name="hma",
@@ -43,7 +45,7 @@ def run() -> None:
     except MISTAKES as error:
         _stop(str(error), code=2)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_ROOM + NO_PLACE:
             raise
         _stop(f"{error}; earlier results are untouched", code=2)
     except Interrupted as error:
@@ -53,5 +55,5 @@ def run() -> None:
 
 
 def _stop(message: str, code: int) -> None:
-    print(f"hma: {message}", file=sys.stderr)
+    print(f"hma: {printable(message)}", file=sys.stderr)
     sys.exit(code)

@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.progress import Progress
 
+from hma.cli.outputs import output_file
 from hma.cli.show import NAMES, score_table
+from hma.cli.terminal import Terminal
+from hma.data import Source
 from hma.runs import MEMORY, PLAIN, Run
+from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
 from hma.runs.folder import rows_for
@@ -34,10 +37,9 @@ def evaluate(
     rows = rows_for(opened, source, target=target, skip_bad_files=skip_bad_files, labelled=True)
     found = evaluate_run(opened, rows)
     scores = {(rows.name, NAMES[which]): contexts for which, contexts in found.items()}
-    console = Console()
-    console.print(score_table(scores, title=f"{len(rows)} rows of {source}"))
-    if rows.skipped:
-        console.print(f"left out {len(rows.skipped)} unreadable files")
+    terminal = Terminal()
+    terminal.print(score_table(scores, title=f"{len(rows)} rows of {source}"))
+    _tell_skipped(terminal, rows)
 
 
 def predict(
@@ -51,7 +53,7 @@ def predict(
     overwrite: bool = False,
     skip_bad_files: bool = False,
 ) -> None:
-    """Write label, probability and one column per class for every row, as CSV.
+    """Write label, probability and one column per class for every row, as CSV or Parquet.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def predict(
     source
         Rows of the same kind as at training; labels are not needed and not looked at.
     output
-        The CSV file; it appears when the last row is done.
+        The file, .csv or .parquet; it appears when the last row is done.
     context
         'alone' never lets other rows change a row's prediction; 'batch' lets it see the rows
         beside it in the source, --batch-size of them together.
@@ -73,19 +75,22 @@ def predict(
     skip_bad_files
         Leave out images that cannot be read, and count them.
     """
-    if output.exists() and not overwrite:
-        raise FileExistsError(f"{output} exists already; pass --overwrite or another --output")
+    output = output_file(output, overwrite=overwrite, endings=ENDINGS)
     opened = Run.open(run)
     rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
     which = PLAIN if plain else MEMORY
     done = 0
-    with Progress(transient=True) as progress:
+    terminal = Terminal()
+    with Progress(console=terminal, transient=True) as progress:
         bar = progress.add_task("rows", total=None)
         for done in predict_run(
             opened, rows, output, which=which, context=context, batch_size=batch_size
         ):
             progress.update(bar, completed=done)
-    console = Console()
-    console.print(f"wrote {done} predictions to {output}")
+    terminal.say(f"wrote {done} predictions to {output}")
+    _tell_skipped(terminal, rows)
+
+
+def _tell_skipped(terminal: Terminal, rows: Source) -> None:
     if rows.skipped:
-        console.print(f"left out {len(rows.skipped)} unreadable files")
+        terminal.say(f"left out {len(rows.skipped)} unreadable files")

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from hma.cli.outputs import output_file
+from hma.cli.terminal import Terminal
 from hma.files import written_whole
 from hma.runs import Run
 from hma.runs.explanation import RowExplanation, as_page, explain_row
@@ -43,28 +43,28 @@ def explain(
     overwrite
         Replace an existing page.
     """
-    if output is not None and output.exists() and not overwrite:
-        raise FileExistsError(f"{output} exists already; pass --overwrite or another --output")
+    if output is not None:
+        output = output_file(output, overwrite=overwrite)
     opened = Run.open(run)
     rows = rows_for(opened, source, labelled=False)
     found = explain_row(opened, rows, index, top=top, context=context)
-    console = Console()
-    console.print(_table(found))
+    terminal = Terminal()
+    terminal.print(_table(found))
     if output is not None:
         with written_whole(output) as temporary:
             temporary.write_text(as_page(found), encoding="utf-8")
-        console.print(f"wrote {output}")
+        terminal.say(f"wrote {output}")
 
 
 def _table(found: RowExplanation) -> Table:
     sure = f"{100 * found.probability:.1f}%"
-    table = Table(title=escape(f"{found.description}: {found.label} ({sure})"))
+    table = Table(title=f"{found.description}: {found.label} ({sure})")
     for name in ("looked at", "share", "class", "what"):
         table.add_column(name, justify="right" if name == "share" else "left")
     for seen in found.seen:
         cells = (seen.kind, f"{100 * seen.share:.1f}%", seen.label, seen.description)
-        table.add_row(*map(escape, cells))
+        table.add_row(*cells)
     table.add_section()
     for name, share in found.by_class:
-        table.add_row("all of class", f"{100 * share:.1f}%", escape(name), "queue rows and slots")
+        table.add_row("all of class", f"{100 * share:.1f}%", name, "queue rows and slots")
     return table

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from hma.cli.outputs import output_file
+from hma.cli.terminal import Terminal
 from hma.files import written_whole
 from hma.quickstart import MEMORY, RECIPE, Line, cells, run
 from hma.runs import RunOptions, train, write_page
@@ -35,25 +36,27 @@ def quickstart(
     folder
         Run folder of the page about one of the runs.
     """
-    console = Console()
+    if output is not None:
+        output = output_file(output, overwrite=True)
+    console = Terminal()
     lines: list[Line] = []
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("training", total=len(cells(seeds)))
         for lines in run(seeds):  # noqa: B007
             progress.advance(bar)
     console.print(_table(lines, seeds))
-    console.print(
+    console.say(
         "PARAM has HMA's blocks but no memory and no neighbours: what it gains is not memory's.\n"
         "Context 'batch' sees the other rows of a test batch, 'batch-sorted' those beside it in\n"
         "the data; 'alone' never does."
     )
     with console.status("writing the page"):
         page = write_page(train(PAGE, folder, progress=SilentProgress()))
-    console.print(f"report: {page}")
+    console.say(f"report: {page}")
     if output is not None:
         with written_whole(output) as temporary:
             temporary.write_text(json.dumps([asdict(line) for line in lines], indent=2) + "\n")
-        console.print(f"wrote {output}")
+        console.say(f"wrote {output}")
 
 
 def _table(lines: list[Line], seeds: int) -> Table:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from hma.cli.outputs import output_file, output_folder
 from hma.cli.run import PLACES, Places
+from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.files import written_whole
 from hma.report.table import (
@@ -55,6 +56,7 @@ def report(
     *,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     format: Format | None = None,
+    overwrite: bool = False,
     part: Annotated[Part, Parameter(name="*")] = WHOLE,
     places: Annotated[Places, Parameter(name="*")] = PLACES,
 ) -> None:
@@ -72,17 +74,21 @@ def report(
         Where to. For a run report.html in its folder if not given, for 'all' docs/results.
     format
         terminal, markdown, latex or html; by the suffix of the output if not given.
+    overwrite
+        Replace the file that --output names; documents of 'all' are always made anew.
     """
-    if (Path(what) / "run.json").is_file():
-        _report_run(Path(what), output, format, part)
-    elif what == ALL:
+    if output is not None and what != ALL:
+        output = output_file(output, overwrite=overwrite)
+    if what == ALL:
         _report_all(output or DOCUMENTS, format, part, places)
+    elif Path(what).exists() or Path(what).name != what:  # never a table: those are programs
+        _report_run(Path(what), output, format, part)
     else:
         table = _table(what, places)
         found = report_of(
             table, part.budget or "small", Results(places.results), only=part.only, seeds=part.seeds
         )
-        _write(found, output, format or _format(output))
+        _write(found, output, format or _format(output), overwrite)
 
 
 def _report_run(run: Path, output: Path | None, format: Format | None, part: Part) -> None:
@@ -90,10 +96,10 @@ def _report_run(run: Path, output: Path | None, format: Format | None, part: Par
         raise UserError(f"the report of a run is a page: --format must be html, got {format}")
     if part != WHOLE:
         raise UserError(f"{run} is a run: --budget, --only and --seeds are for tables")
-    console = Console()
-    with console.status("gathering"):
+    terminal = Terminal()
+    with terminal.status("gathering"):
         page = write_page(Run.open(run), output)
-    console.print(f"wrote {page}")
+    terminal.say(f"wrote {page}")
 
 
 def _report_all(folder: Path, format: Format | None, part: Part, places: Places) -> None:
@@ -102,11 +108,11 @@ def _report_all(folder: Path, format: Format | None, part: Part, places: Places)
     if part != WHOLE:
         raise UserError("all takes no --budget, --only or --seeds: it shows what is measured")
     tables = load_tables(experiments_folder(places.experiments))
-    written = write_documents(tables.values(), Results(places.results), folder)
+    written = write_documents(tables.values(), Results(places.results), output_folder(folder))
     if not written:
         raise UserError(f"no table has a record in {places.results}; hma run measures one")
     for path in written:
-        print(f"wrote {path}")
+        Terminal().say(f"wrote {path}")
 
 
 def _table(what: str, places: Places) -> Table:
@@ -129,22 +135,20 @@ def _format(output: Path | None) -> Format:
     return SUFFIXES[output.suffix]
 
 
-def _write(found: TableReport, output: Path | None, format: Format) -> None:
+def _write(found: TableReport, output: Path | None, format: Format, overwrite: bool) -> None:
     if format == "html" and output is None:
-        output = Path(f"{found.key}-{found.budget}.html")
+        output = output_file(Path(f"{found.key}-{found.budget}.html"), overwrite=overwrite)
     if output is None and format == "terminal" and sys.stdout.isatty():
-        console = Console()
         for part in terminal(found):
-            console.print(part, highlight=False)
+            Terminal().print(part)
         return
     text = _text(found, format)
     if output is None:
         print(text, end="")
         return
-    output.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(output) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
-    print(f"wrote {output}")
+    Terminal().say(f"wrote {output}")
 
 
 def _text(found: TableReport, format: Format) -> str:

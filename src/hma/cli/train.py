@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from hma.cli.outputs import output_folder
 from hma.cli.show import comparison
+from hma.cli.terminal import Terminal
 from hma.config import HMAConfig
 from hma.data import PreparationOptions, is_builtin
 from hma.runs import RunOptions, write_page
@@ -116,8 +117,9 @@ def train(
         skip_bad_files=data.skip_bad_files,
         data_root=_absolute(data.data_root),
     )
-    console = Console()
-    folder = output or Path("runs") / (Path(source).stem or source).replace(":", "-")
+    terminal = Terminal()
+    named = Path("runs") / (Path(source).stem or source).replace(":", "-")
+    folder = output_folder(output or named)
     run = train_run(
         options,
         folder,
@@ -126,14 +128,14 @@ def train(
         accelerator=device.accelerator,
         devices=device.devices,
         progress=progress_for_terminal(),
-        say=console.print,
+        say=terminal.say,
     )
     if not first_process():
         return
-    console.print(comparison(run))
+    terminal.print(comparison(run))
     if report:
-        console.print(f"report: {write_page(run)}")
-    console.print(f"run folder: {folder}")
+        terminal.say(f"report: {write_page(run)}")
+    terminal.say(f"run folder: {folder}")
 
 
 def _absolute(path: Path | None) -> str | None:

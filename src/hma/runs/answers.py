@@ -1,22 +1,22 @@
 """What a trained run says of new rows: scores where they have labels, predictions where not."""
 
-import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from hma.data import Batch, Source, stream
+from hma.data import Source, stream
 from hma.errors import UserError
-from hma.explain import probabilities
 from hma.files import written_whole
 from hma.methods import Learner
 from hma.runs.folder import MEMORY, PLAIN, Run, Which
+from hma.runs.prediction_files import ENDINGS, Content, prediction_file
+from hma.targets import Classes, Number, Target, YesNo
 from hma.training import Scores
 from hma.training import evaluate as score
 
-COLUMNS = ("row", "label", "probability")
+__all__ = ["ENDINGS", "evaluate", "predict"]
 
 
 def evaluate(run: Run, source: Source) -> dict[Which, Scores]:
@@ -38,7 +38,7 @@ def predict(
     context: str = "alone",
     batch_size: int = 256,
 ) -> Iterator[int]:
-    """Write a prediction for every row into a CSV file; yield the rows done so far.
+    """Write a prediction for every row into a CSV or Parquet file; yield the rows done so far.
 
     The file appears whole when the last row is done; memory does not grow with the input. Rows
     are taken as the source has them, so in context 'batch' a row sees its neighbours there.
@@ -46,33 +46,54 @@ def predict(
     if which == PLAIN and not run.has_plain:
         raise UserError(f"{run.folder} has no plain backbone: it was trained with --no-compare")
     learner = run.learner(which)
-    if which == PLAIN:
-        context = learner.contexts[0]
+    _use(learner, learner.contexts[0] if which == PLAIN else context)
+    names = run.preparation.classes
+    target = Classes(len(names))
+    pictures = source.kind == "image"  # a picture is known by the name of its file
+    columns: dict[str, Content] = {"row": "text" if pictures else "place"}
+    columns |= columns_of(target, names)
+    done = 0
+    with written_whole(output) as temporary, prediction_file(temporary, columns) as write:
+        for batch in stream(run.preparation, source, batch_size):
+            with torch.no_grad():
+                said = target.expected(learner.predict(batch))
+            places = batch.ids.tolist()
+            rows = [source.describe(place) for place in places] if pictures else places
+            answers = (_cells(target, names, values) for values in said.tolist())
+            write([(row, *cells) for row, cells in zip(rows, answers, strict=True)])
+            done += len(places)
+            yield done
+
+
+def columns_of(target: Target, names: Sequence[str]) -> dict[str, Content]:
+    """Return the columns that hold a prediction.
+
+    Example:
+        >>> columns_of(Number(), ["price"])
+        {'price': 'number'}
+    """
+    if isinstance(target, Number):
+        return {names[0]: "number"}
+    shares: dict[str, Content] = {f"probability of {name}": "share" for name in names}
+    if isinstance(target, YesNo):
+        return shares
+    decided: dict[str, Content] = {"label": "text", "probability": "share"}
+    return decided | shares
+
+
+def _cells(target: Target, names: Sequence[str], values: Any) -> list[Any]:
+    if isinstance(target, Number):
+        return [values]
+    if isinstance(target, YesNo):
+        return list(values)
+    best = max(range(len(values)), key=values.__getitem__)
+    return [names[best], values[best], *values]
+
+
+def _use(learner: Learner, context: str) -> None:
     if context not in learner.contexts:
         raise UserError(
             f"context must be one of {', '.join(learner.contexts)} for this run, got {context!r}"
         )
     learner.use(context)
     learner.module.eval()
-    classes = run.preparation.classes
-    with (
-        written_whole(output) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow([*COLUMNS, *(f"probability of {name}" for name in classes)])
-        done = 0
-        for batch in stream(run.preparation, source, batch_size):
-            shares = _probabilities(learner, batch)
-            for row, each in zip(batch.ids.tolist(), shares, strict=True):
-                name = source.describe(row) if source.kind == "image" else row  # a file's name
-                best = int(each.argmax())
-                each_text = [f"{value:.6f}" for value in each.tolist()]
-                writer.writerow([name, classes[best], each_text[best], *each_text])
-            done += len(batch.ids)
-            yield done
-
-
-@torch.no_grad()
-def _probabilities(learner: Learner, batch: Batch) -> Tensor:
-    return probabilities(learner.predict(batch))

@@ -2,7 +2,6 @@
 
 import base64
 from dataclasses import dataclass, replace
-from html import escape
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,9 @@ from hma.errors import UserError
 from hma.explain import Explanation, explain
 from hma.explain import Source as Seen
 from hma.methods.memory import WithMemory
-from hma.runs.folder import MEMORY, Run, source_from
+from hma.report.html import template
+from hma.runs.folder import MEMORY, Run
+from hma.runs.training_data import training_source
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,7 +66,7 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     split = run.preparation.split(rows, range(index, last))
     shares = explain(learner.model, split.batch(torch.arange(last - index)).x)
     classes = run.preparation.classes
-    training = source_from(run.options)
+    training = training_source(run)
     best = int(shares.prediction[0])
     return RowExplanation(
         description=rows.describe(index),
@@ -125,38 +126,7 @@ def _picture(image: "Image | None") -> str | None:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }
-img { width: 64px; image-rendering: pixelated; vertical-align: middle; border-radius: 4px }
-td, th { padding: .3rem .8rem; text-align: left; border-bottom: 1px solid #8884 }
-td.share { text-align: right; font-variant-numeric: tabular-nums }
-:root { color-scheme: light dark }
-"""
-
-
 def as_page(found: RowExplanation) -> str:
     """Return the explanation as one self-contained HTML page."""
-    lines = [
-        "<!doctype html><html lang='en'><meta charset='utf-8'>",
-        f"<title>{escape(found.description)}</title><style>{STYLE}</style>",
-        f"<h1>{_image(found.picture)} {escape(found.description)}</h1>",
-        f"<p>Predicted <b>{escape(found.label)}</b> with {100 * found.probability:.1f}%.</p>",
-        "<h2>Looked at most</h2>",
-        "<table><tr><th></th><th>what</th><th>class</th><th>share</th></tr>",
-        *(
-            f"<tr><td>{_image(seen.picture)}</td><td>{escape(f'{seen.kind}: {seen.description}')}"
-            f"</td><td>{escape(seen.label)}</td><td class='share'>{100 * seen.share:.1f}%</td></tr>"
-            for seen in found.seen
-        ),
-        "</table><h2>Queue rows and slots by class</h2><table>",
-        *(
-            f"<tr><td>{escape(name)}</td><td class='share'>{100 * share:.1f}%</td></tr>"
-            for name, share in found.by_class
-        ),
-        "</table></html>",
-    ]
-    return "\n".join(lines)
-
-
-def _image(picture: str | None) -> str:
-    return "" if picture is None else f"<img src='{picture}' alt=''>"
+    page: str = template("templates/explanation.html.j2").render(found=found)
+    return page

@@ -11,6 +11,7 @@ from hma.methods.memory import WithMemory
 from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 from hma.report.run import write_page as write_report
 from hma.runs.folder import MEMORY, PLAIN, Run
+from hma.runs.training_data import training_task
 from hma.training import evaluation_order, predictions
 
 
@@ -22,8 +23,8 @@ def write_page(run: Run, path: Path | None = None) -> Path:
 
 
 def report_of(run: Run) -> RunReport:
-    """Gather what the page shows; the training data is opened once more."""
-    prepared = run.prepared()
+    """Gather what the page shows; the data is opened once more and must be what it was."""
+    prepared = training_task(run)
     task, rows = prepared.task, run.options.recipe.eval_batch_size
     memory = run.learner(MEMORY)
     plain = run.learner(PLAIN) if run.has_plain else None

@@ -1,0 +1,115 @@
+"""Where commands write, and what they print of what users named: one line, nothing lost."""
+
+import numpy as np
+import pandas
+import pytest
+
+from hma.config import HMAConfig
+from hma.runs import Run, RunOptions, train
+from hma.training import Recipe, SilentProgress
+
+EVIL = "\x1b[31mred\x1b[0m[/bold]"
+"""A label that would colour the terminal, and break rich's markup."""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A table whose labels and columns hold escape sequences and markup."""
+    draw = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    values = draw.normal(size=(40, 2)) + y[:, None]
+    frame = pandas.DataFrame(values, columns=["a", f"b{EVIL}"])
+    frame["y"] = np.where(y == 1, EVIL, "plain")
+    path = tmp_path_factory.mktemp("outputs") / "rows[1].csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(rows):
+    options = RunOptions(
+        source=str(rows),
+        target="y",
+        config=HMAConfig(queue_size=16, slots_per_class=2, label_dim=8),
+        recipe=Recipe(epochs=1),
+    )
+    return train(options, rows.parent / "run", compare=False, progress=SilentProgress()).folder
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "explain"])
+def test_labels_and_names_of_users_are_shown_and_do_not_act(run, rows, run_hma, tmp_path, command):
+    words = {
+        "train": [rows, "--target", "y", "--epochs", "1", "-o", tmp_path / f"r{EVIL[:5]}"],
+        "evaluate": [run, rows],
+        "predict": [run, rows, "-o", tmp_path / "out[" / "x].csv"],
+        "explain": [run, rows, "--index", "1"],
+    }
+    ended = run_hma(command, *words[command])
+    assert ended.code == 0, ended.err
+    assert "\x1b" not in ended.out + ended.err
+    shown = {"train": "r\ufffd[31m", "explain": "\ufffd[31mred\ufffd[0m[/bold]"}
+    shown |= {"evaluate": "rows[1].csv", "predict": "out[/x].csv"}
+    assert shown[command] in ended.out
+
+
+def test_an_error_that_quotes_a_user_does_not_act_either(run, refuses, tmp_path):
+    said = refuses("predict", run, tmp_path / EVIL[:8], "-o", tmp_path / f"{EVIL[:5]}.xlsx")
+    assert "/\ufffd[31m.xlsx" in said
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "report"])
+def test_an_output_is_looked_at_before_any_work(run, rows, refuses, tmp_path, command):
+    words = {"predict": [run, rows], "explain": [run, rows, "--index", "1"], "report": [run]}
+    (tmp_path / "mine.csv").write_text("mine")
+    given = [command, *words[command], "-o"]
+    assert "exists already; pass --overwrite" in refuses(*given, tmp_path / "mine.csv")
+    assert "a file is in the way" in refuses(*given, tmp_path / "mine.csv" / "out.csv")
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+    (tmp_path / "folder.csv").mkdir()
+    assert "must name a file, got the folder" in refuses(*given, tmp_path / "folder.csv")
+    assert "File name too long" in refuses(*given, tmp_path / f"{'x' * 300}.csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.csv", "mine.csv"]
+
+
+def test_a_run_folder_cannot_be_a_file(rows, refuses, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    said = refuses("train", rows, "--target", "y", "--epochs", "1", "-o", tmp_path / "mine")
+    assert "a file is in the way" in said
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_parquet_holds_the_numbers_of_the_csv_file(run, rows, run_hma, tmp_path):
+    for ending in ("csv", "parquet"):
+        assert run_hma("predict", run, rows, "-o", tmp_path / f"out.{ending}").code == 0
+    text = pandas.read_csv(tmp_path / "out.csv")
+    typed = pandas.read_parquet(tmp_path / "out.parquet")
+    assert list(typed.columns) == list(text.columns)
+    assert typed["label"].tolist() == text["label"].tolist()
+    assert typed["row"].tolist() == list(range(40))
+    numbers = [name for name in text if name.startswith("probability")]
+    assert typed[numbers].round(6).equals(text[numbers])
+
+
+def test_predictions_of_another_format_are_refused(run, rows, refuses, tmp_path):
+    said = refuses("predict", run, rows, "-o", tmp_path / "out.xlsx")
+    assert "--output must end in .csv or .parquet, got" in said
+
+
+def test_changed_data_is_neither_explained_nor_reported(run, rows, refuses):
+    before = rows.read_bytes()
+    try:
+        rows.write_bytes(before.replace(b"plain", b"PLAIN", 1))
+        for words in (["explain", run, rows, "--index", "0"], ["report", run]):
+            assert f"has changed since {run} was trained on it" in refuses(*words)
+    finally:
+        rows.write_bytes(before)
+    assert Run.open(run).options.source == str(rows)
+
+
+def test_a_report_of_a_mistyped_run_runs_no_program(refuses, tmp_path, monkeypatch):
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "mine.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert "is no run of hma: it has no run.json" in refuses("report", "runs/typo")
+    assert "is no run of hma: it has no run.json" in refuses("report", "experiments")
+    assert not (tmp_path / "ran").exists()
