@@ -52,7 +52,8 @@ def classify_naively(model: HMA, features: Tensor) -> Tensor:
     tokens = read_real(model, features)  # (B, F) -> (B, D)
     slots = model.synthetic.project(model.tokens)
     neighbours = model.config.batch_attention
-    logits: Tensor = model.head(model.synthetic.read(tokens, slots, neighbours=neighbours))
+    tokens, _ = model.synthetic(tokens, slots, neighbours=neighbours)
+    logits: Tensor = model.head(tokens)
     return logits
 
 

@@ -31,7 +31,7 @@ def read_real(model: HMA, features: Tensor) -> Tensor:
         return tokens
     queue = model.real.queue
     written = slice(min(int(queue.written), queue.size))
-    if queue.frozen_labels:
+    if queue.keeps_label_values:
         past = torch.cat([queue.features[written], queue.label_values[written]], dim=1)
     else:
         past = joined(model, queue.features[written], queue.labels[written])  # (N, D)

@@ -109,7 +109,7 @@ def test_context_frozen_flag_and_configuration_come_back(tmp_path, context, froz
     save(model, tmp_path)
     loaded = load(tmp_path, new_backbone())
     assert loaded.context == context
-    assert loaded.frozen is frozen
+    assert loaded.memory_frozen is frozen
     assert loaded.config == HMAConfig(**SMALL, scale="token", top_k=4, context=context)
     assert not loaded.training
     assert torch.equal(loaded(X), model(X))

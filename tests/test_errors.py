@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hma import HMA, ConfigError, HMAConfig
-from hma.checks import expect_labels
+from hma.targets import Classes
 
 SMALL = HMAConfig(queue_size=4, slots_per_class=1, label_dim=4, check_finite=True)
 
@@ -28,7 +28,7 @@ GOOD = torch.tensor([0, 1])
         ({"y": torch.tensor([0, 3])}, ValueError, "class ids from 0 to 2, got 3"),
         ({"y": torch.tensor([-1, 0])}, ValueError, "class ids from 0 to 2, got -1"),
         ({"y": torch.tensor([0.0, 1.0])}, TypeError, "integer dtype, got torch.float32"),
-        ({"y": torch.eye(3)[:2]}, TypeError, r"shape \(2, 3\); for soft labels pass the ids"),
+        ({"y": torch.eye(3)[:2]}, TypeError, r"shape \(2, 3\); for soft labels build the model"),
         ({"y": torch.tensor([0])}, ValueError, r"y must have shape \(2,\), got \(1,\)"),
         ({"y": GOOD, "ignore": torch.tensor([0, 1])}, TypeError, "ignore must be of dtype"),
         ({"y": GOOD, "ignore": torch.tensor([True])}, ValueError, r"ignore must have shape \(2,\)"),
@@ -62,7 +62,7 @@ def test_labels_on_another_device_are_checked_without_waiting_for_it(monkeypatch
     class Elsewhere(torch.Tensor):
         device = torch.device("cuda")
 
-    expect_labels(torch.tensor([0, 5]).as_subclass(Elsewhere), count=2, num_classes=3)
+    Classes(3).checked(torch.tensor([0, 5]).as_subclass(Elsewhere), count=2)
     assert asked[0][0] is False
     assert "class ids from 0 to 2" in asked[0][1]
 

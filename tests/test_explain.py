@@ -47,7 +47,7 @@ def test_shares_follow_both_reads_back_to_their_sources(context):
     queue = model.tokens.label(store.features, store.labels)[store.order()]
     tokens = model.tokens.mask(model.backbone(torch.cat([x, anchors])))
     first = [attention_by_hand(model.real.read, t, torch.cat([t[None], queue])) for t in tokens]
-    after = model.real.read(tokens, model.real.project(model.tokens), neighbours=False)
+    after, _ = model.real(tokens, model.real.project(model.tokens))
     slots = model.tokens.label(model.synthetic.slots, model.synthetic.classes)
     others = {"batch": [0, 1, 2], "alone": [1], "anchors": [1, 3, 4]}[context]
     second = attention_by_hand(model.synthetic.read, after[1], torch.cat([after[others], slots]))

@@ -54,7 +54,7 @@ def hub():
 def assert_same_model(loaded, model):
     assert torch.equal(loaded(X), model(X))
     assert loaded.config == model.config
-    assert loaded.frozen is model.frozen
+    assert loaded.memory_frozen is model.memory_frozen
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
 

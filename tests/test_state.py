@@ -458,3 +458,27 @@ def test_predicting_in_eval_mode_consumes_no_random_numbers(context):
     with torch.no_grad():
         model(X)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+# ------------------------------------------------------------- rows that are not finite, data
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_row_that_is_not_finite_is_not_stored_and_spoils_no_prediction(bad):
+    model = filled()
+    expected = [*model.memory_state().ids.tolist()[2:], 50, 52]
+    features = torch.ones(3, WIDTH)
+    features[1, 2] = bad
+    with pytest.warns(UserWarning, match="1 of 3 rows hold NaN or infinity"):
+        model.remember(None, torch.tensor([0, 1, 2]), features=features, ids=torch.arange(50, 53))
+    assert model.memory_state().ids.tolist() == expected
+    assert torch.isfinite(model(X)).all()
+
+
+def test_after_a_change_through_data_reproject_gives_the_prediction_of_the_new_weights():
+    model = filled()
+    with torch.no_grad():
+        model(X)
+        model.synthetic.slots.data.add_(3.0)  # autograd's version counter does not see this
+        model.reproject()
+        torch.testing.assert_close(model(X), rebuilt(model)(X), rtol=0, atol=0)

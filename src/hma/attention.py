@@ -1,6 +1,6 @@
 """The attention block behind both memory reads (Eq. 2 of the paper)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +21,77 @@ class Projected(NamedTuple):
     values: Tensor
     bias: Tensor | None = None
 
+    def scores(self, queries: Tensor) -> Tensor:
+        """Return how well each query fits each row, ``(H, B, D/H)`` to ``(H, B, N)``."""
+        scores = queries @ self.keys.transpose(1, 2)
+        if self.bias is not None:
+            scores += self.bias
+        return scores
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum of values, ``(H, B, N)`` to ``(H, B, D/H)``."""
+        return weights @ self.values
+
+    def at(self, places: Tensor) -> "Chosen":
+        """Return the rows that each query of each head was given, ``(H, B, K)``."""
+        heads = torch.arange(len(self.keys), device=places.device)[:, None, None]
+        bias = None if self.bias is None else self.bias[places]
+        return Chosen(self.keys[heads, places], self.values[heads, places], bias)
+
+
+class Chosen(NamedTuple):
+    """Memory rows of which each query sees ``K`` of its own.
+
+    Shape:
+        - ``keys``, ``values``: ``(H, B, K, D / H)``; ``bias``: ``(H, B, K)``.
+    """
+
+    keys: Tensor
+    values: Tensor
+    bias: Tensor | None
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """Return how well each query fits each of its rows, ``(H, B, K)``."""
+        scores = (self.keys @ queries[..., None])[..., 0]
+        return scores if self.bias is None else scores + self.bias
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum of values, ``(H, B, K)`` to ``(H, B, D/H)``."""
+        return (weights[:, :, None] @ self.values)[:, :, 0]
+
+
+class Nearest(Protocol):
+    """Decides which memory rows each query reads, before the softmax; see :mod:`hma.retrieval`."""
+
+    def __call__(self, queries: Tensor, memory: Projected) -> Tensor:
+        """Return places of rows, ``(H, B, K)``, for queries ``(H, B, D/H)``."""
+        ...
+
 
 class Weights(NamedTuple):
     """How a read spent its attention.
 
     Shape:
         - ``own``: ``(H, B, B)`` over the batch, or ``(H, B, 1)`` where a row sees only itself.
-        - ``memory``: ``(H, B, N)``; with ``own`` it sums to 1 over the last axis.
+        - ``memory``: ``(H, B, K)``; with ``own`` it sums to 1 over the last axis.
+        - ``places``: ``(H, B, K)``, which memory rows these are; None for all, in order.
     """
 
     own: Tensor
     memory: Tensor | None
+    places: Tensor | None = None
+
+    def over_rows(self, count: int) -> Tensor:
+        """Return the share of each of ``count`` memory rows, mean over heads, ``(B, N)``."""
+        if self.memory is None:
+            return self.own.new_zeros(self.own.shape[1], count).float()
+        memory = self.memory.float()
+        if self.places is None:
+            return memory.mean(dim=0)  # (H, B, N) -> (B, N)
+        shares = memory.new_zeros(memory.shape[1], count)
+        for places, weights in zip(self.places, memory, strict=True):
+            shares.scatter_add_(1, places, weights / len(memory))
+        return shares
 
 
 class MemoryRead(nn.Module):
@@ -57,7 +117,8 @@ class MemoryRead(nn.Module):
     Example:
         >>> read = MemoryRead(dim=8, num_heads=2)
         >>> memory = read.project(torch.randn(5, 8))
-        >>> read(torch.randn(3, 8), memory, neighbours=False).shape
+        >>> tokens, weights = read(torch.randn(3, 8), memory, neighbours=False)
+        >>> tokens.shape
         torch.Size([3, 8])
     """
 
@@ -99,21 +160,33 @@ class MemoryRead(nn.Module):
         keys, values = self.to_keys_values(self.norm_memory(tokens)).chunk(2, dim=-1)  # (N, D) each
         return Projected(self._split(keys), self._split(values), bias)
 
-    def forward(self, tokens: Tensor, memory: Projected | None, *, neighbours: bool) -> Tensor:
-        """Return the tokens after the read; ``neighbours`` shows each row its whole batch."""
-        return self.read(tokens, memory, neighbours=neighbours)[0]
-
-    def read(
-        self, tokens: Tensor, memory: Projected | None, *, neighbours: bool
+    def forward(
+        self,
+        tokens: Tensor,
+        memory: Projected | None,
+        *,
+        neighbours: bool,
+        nearest: Nearest | None = None,
     ) -> tuple[Tensor, Weights]:
-        """Return the tokens after the read and the attention that led there."""
+        """Return the tokens after the read and the attention that led there.
+
+        Args:
+            tokens: Queries, ``(B, D)``.
+            memory: What :meth:`project` made of the memory's rows, if there is any.
+            neighbours: Show each row its whole batch, not itself alone.
+            nearest: Chooses the memory rows that a query reads; None for all.
+        """
         own = self.project(tokens)
         if neighbours and self.training and self.gather_batch:
             own = Projected(gather_rows(own.keys, dim=1), gather_rows(own.values, dim=1))
-        weights = self._attend(tokens, own, memory, neighbours)
-        mixed = weights.own @ own.values if neighbours else weights.own * own.values  # (H, B, D/H)
-        if memory is not None and weights.memory is not None:
-            mixed = mixed + weights.memory @ memory.values  # (H, B, D/H)
+        queries = self._split(self.to_queries(self.norm_queries(tokens))) * self.scale
+        places = None if memory is None or nearest is None else nearest(queries, memory)
+        seen = memory if memory is None or places is None else memory.at(places)
+        weights = self._attend(queries, own, seen, neighbours)._replace(places=places)
+        # (H, B, D/H)
+        mixed = own.mixed(weights.own) if neighbours else weights.own * own.values
+        if seen is not None and weights.memory is not None:
+            mixed = mixed + seen.mixed(weights.memory)
         mixed = mixed.transpose(0, 1).flatten(1)  # (B, D)
         # DIFF[paper 3, Eq. 2]: printed as V + ..., which has one row per memory entry; the
         # residual that fits is the query.
@@ -121,21 +194,15 @@ class MemoryRead(nn.Module):
         return hidden + self.feed_forward(self.norm_hidden(hidden)), weights
 
     def _attend(
-        self, tokens: Tensor, own: Projected, memory: Projected | None, neighbours: bool
+        self, queries: Tensor, own: Projected, memory: Projected | Chosen | None, neighbours: bool
     ) -> Weights:
-        queries = (
-            self._split(self.to_queries(self.norm_queries(tokens))) * self.scale
-        )  # (H, B, D/H)
         if neighbours:
-            scores = queries @ own.keys.transpose(1, 2)  # (H, B, B)
+            scores = own.scores(queries)  # (H, B, B)
         else:
             scores = (queries * own.keys).sum(dim=-1, keepdim=True)  # (H, B, 1)
         seen = scores.shape[-1]
         if memory is not None:
-            of_memory = queries @ memory.keys.transpose(1, 2)  # (H, B, N)
-            if memory.bias is not None:
-                of_memory += memory.bias
-            scores = torch.cat([scores, of_memory], dim=-1)  # (H, B, seen + N)
+            scores = torch.cat([scores, memory.scores(queries)], dim=-1)  # (H, B, seen + K)
         weights = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
         if memory is None:
             return Weights(weights, None)

@@ -24,7 +24,8 @@ class ProjectionCache:
     """Remember the projected memories until a weight, a queue row or the context changes.
 
     Change is seen by each tensor's storage and version counter, so asking costs microseconds
-    and never waits for the device.
+    and never waits for the device. Writing through ``tensor.data`` moves neither: after that,
+    call ``model.reproject()``.
     """
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
         "format": FORMAT,
         "num_classes": model.num_classes,
         "feature_dim": model.feature_dim,
-        "frozen": model.frozen,
+        "frozen": model.memory_frozen,
         "config": asdict(replace(model.config, context=model.context)),
         "weights": weights.name,
         "sha256": _sha256(weights),

@@ -35,29 +35,6 @@ def expect_tensor(name: str, value: object) -> Tensor:
     )
 
 
-def expect_labels(labels: Tensor, count: int, num_classes: int) -> None:
-    """Raise unless ``labels`` holds ``count`` class ids below ``num_classes``.
-
-    >>> expect_labels(torch.tensor([0, 3]), count=2, num_classes=3)
-    Traceback (most recent call last):
-    ValueError: y must hold class ids from 0 to 2, got 3; rows not to store belong in `ignore`
-    """
-    if labels.dtype.is_floating_point or labels.dtype.is_complex:
-        raise TypeError(
-            f"y must hold class ids of an integer dtype, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; for soft labels pass the ids before mixing, "
-            "or y.argmax(dim=1), and for 0/1 floats y.long()"
-        )
-    expect_shape("y", labels, count)
-    rule = f"y must hold class ids from 0 to {num_classes - 1}"
-    remedy = "rows not to store belong in `ignore`"
-    outside = (labels < 0) | (labels >= num_classes)
-    if labels.device.type != "cpu":  # reading the answer back would stall the device
-        torch._assert_async(~outside.any(), f"{rule}; {remedy}")
-    elif outside.any():
-        raise ValueError(f"{rule}, got {int(labels[outside][0])}; {remedy}")
-
-
 def expect_finite(name: str, tensor: Tensor) -> None:
     """Raise if ``tensor`` holds NaN or infinity, naming the first bad row."""
     bad = ~torch.isfinite(tensor).flatten(1).all(dim=1)
@@ -81,10 +58,8 @@ def feature_dim_of(backbone: nn.Module, given: int | None) -> int:
     )
 
 
-def expect_sizes(num_classes: int, feature_dim: int, config: HMAConfig) -> None:
+def expect_sizes(feature_dim: int, config: HMAConfig) -> None:
     """Raise unless a model of these sizes can be built."""
-    if num_classes < 1:
-        raise ValueError(f"num_classes must be at least 1 (one logit is binary), got {num_classes}")
     if feature_dim < 1:
         raise ValueError(f"feature_dim must be at least 1, got {feature_dim}")
     token, heads = feature_dim + config.label_dim, config.num_heads
@@ -97,19 +72,19 @@ def expect_sizes(num_classes: int, feature_dim: int, config: HMAConfig) -> None:
 
 
 def other_sizes(
-    own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], num_labels: int
+    own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], prototypes: int
 ) -> list[str]:
     """Say in which fields the model behind the state ``theirs`` was built differently.
 
     Args:
         own: State of this model.
         theirs: State to be loaded.
-        num_labels: Classes that have slots.
+        prototypes: Classes that have slots.
     """
     problems = []
     for field, name, axis, unit in [
         ("queue_size", "real.queue.labels", 0, 1),
-        ("slots_per_class", "synthetic.slots", 0, num_labels),
+        ("slots_per_class", "synthetic.slots", 0, prototypes),
         ("label_dim", "tokens.table.weight", 1, 1),
         ("num_classes", "head.bias", 0, 1),
         ("feature_dim", "anchors", 1, 1),

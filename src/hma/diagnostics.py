@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hma.explain import explain
 from hma.momentum import evaluating
-from hma.queue import UNKNOWN
+from hma.targets import UNKNOWN
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -51,7 +51,8 @@ class QueueDiagnostics:
     """What the queue holds.
 
     Shape:
-        - ``per_class`` ``(C,)``: rows of each class; rows of unknown class are not counted.
+        - ``per_class`` ``(C,)``: rows of each class, or of each prototype of a target without
+          classes; rows of unknown class are not counted.
         - ``staleness`` ``(K,)``: distance between stored features and what the backbone gives
           today, relative to today's norm, for the rows whose sample was given; None without.
     """
@@ -136,10 +137,15 @@ def queue_diagnostics(model: "HMA", x: Any = None, ids: Tensor | None = None) ->
         row, sample = same.nonzero(as_tuple=True)
         apart = (memory.features[row] - today[sample]).norm(dim=1)
         staleness = apart / today[sample].norm(dim=1).clamp(min=1e-30)
-    known = memory.labels[memory.labels != UNKNOWN]
     return QueueDiagnostics(
         size=model.config.queue_size,
         rows=len(memory.labels),
-        per_class=torch.bincount(known, minlength=model.num_labels),
+        per_class=_per_class(model),
         staleness=staleness,
     )
+
+
+def _per_class(model: "HMA") -> Tensor:
+    if model.real is None:
+        return torch.zeros(model.num_labels)
+    return model.target.membership(model.real.queue.rows().labels).sum(dim=0)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hma.attention import Weights
 from hma.momentum import evaluating
-from hma.queue import UNKNOWN
+from hma.targets import UNKNOWN
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -24,8 +24,8 @@ class Source:
     index: int
     """Place among the sources of its kind: queue rows oldest first, batch rows, slots."""
     share: float
-    label: int
-    """Class of a queue row or slot; -1 where there is none."""
+    label: int | float | list[float]
+    """Label of a queue row, class of a slot; -1 where there is none."""
     sample: int
     """Sample id of a queue row; -1 where none was given."""
 
@@ -35,15 +35,20 @@ class Explanation:
     """Shares of attention for each prediction of a batch; they sum to 1 over all sources.
 
     Shape:
-        - ``logits`` ``(B, C)``, ``probabilities`` ``(B, C)`` (two columns for one logit).
+        - ``logits`` ``(B, C)``, ``probabilities`` ``(B, C)`` (two columns for one logit), or the
+          value where the target is a number.
+        - ``prediction``: class ids ``(B,)``, or as the target has them; ``words``: to be read.
         - ``itself`` ``(B,)``, ``queue`` ``(B, N)``, ``batch`` ``(B, B)`` with a zero diagonal,
           ``anchors`` ``(B, A)``, ``slots`` ``(B, S)``.
-        - ``by_class`` ``(B, C)``: shares of queue rows and slots summed over each class.
-        - ``queue_classes``, ``queue_ids`` ``(N,)``, ``slot_classes`` ``(S,)``.
+        - ``by_class`` ``(B, C)``: shares of queue rows and slots summed over each class, or over
+          each prototype of a target that has no classes.
+        - ``queue_classes`` ``(N, ...)`` labels, ``queue_ids`` ``(N,)``, ``slot_classes`` ``(S,)``.
     """
 
     logits: Tensor
     probabilities: Tensor
+    prediction: Tensor
+    words: tuple[str, ...]
     itself: Tensor
     queue: Tensor
     batch: Tensor
@@ -53,11 +58,6 @@ class Explanation:
     queue_classes: Tensor
     queue_ids: Tensor
     slot_classes: Tensor
-
-    @property
-    def prediction(self) -> Tensor:
-        """Predicted class ids, ``(B,)``."""
-        return self.probabilities.argmax(dim=1)
 
     @property
     def sources(self) -> int:
@@ -70,7 +70,7 @@ class Explanation:
         for kind, shares, labels, ids in self._parts():
             amount, places = shares[row].topk(min(k, shares.shape[1]))
             for share, place in zip(amount.tolist(), places.tolist(), strict=True):
-                label = UNKNOWN if labels is None else int(labels[place])
+                label = UNKNOWN if labels is None else labels[place].tolist()
                 sample = UNKNOWN if ids is None else int(ids[place])
                 found.append(Source(kind, place, share, label, sample))
         return sorted(found, key=lambda source: -source.share)[:k]
@@ -86,12 +86,11 @@ class Explanation:
     def __str__(self) -> str:
         """Return one line per prediction: class, probability, share of each kind of source."""
         lines = []
-        for row, label in enumerate(self.prediction.tolist()):
+        for row, said in enumerate(self.words):
             sums = [("itself", self.itself[row])]
             sums += [(kind, shares[row].sum()) for kind, shares, _, _ in self._parts()]
             shares = ", ".join(f"{kind} {float(s):.0%}" for kind, s in sums if float(s) > 0)
-            sure = float(self.probabilities[row, label])
-            lines.append(f"row {row}: class {label} ({sure:.0%}) from {shares}")
+            lines.append(f"row {row}: {said} from {shares}")
         return "\n".join(lines)
 
 
@@ -109,21 +108,24 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
         x: The batch, as the backbone takes it; unused if ``features`` are given.
         features: Features that the backbone has already made, ``(B, F)``.
     """
+    context = model.context
     with evaluating(model):
         if features is None:
             features = model.backbone(x)
-        trace = model.trace(features)
-        anchors = model.anchors if model.context == "anchors" else model.anchors[:0]
-        anchor_trace = model.trace(anchors) if len(anchors) else None
+        trace = model.trace(features, context=context)
+        anchors = model.anchors if context == "anchors" else model.anchors[:0]
+        anchor_trace = model.trace(anchors, context=context) if len(anchors) else None
     places = model.real.queue.order() if model.real is not None else anchors.new_empty(0).long()
     count = len(features)
-    own_real, queue_real = _first_read(trace.real, count, places)
-    own, rest = _second_read(trace.synthetic, count, places)
+    own_real, queue_real = _first_read(trace.real, count, model.config.queue_size, places)
     num_slots = 0 if model.synthetic is None else len(model.synthetic.classes)
+    own, rest = _second_read(trace.synthetic, count, num_slots + len(anchors), features.device)
     slots, to_anchors = rest[:, :num_slots], rest[:, num_slots:]  # (B, S), (B, A)
     queue = own @ queue_real  # (B, N)
     if anchor_trace is not None:
-        own_anchor, queue_anchor = _first_read(anchor_trace.real, len(anchors), places)
+        own_anchor, queue_anchor = _first_read(
+            anchor_trace.real, len(anchors), model.config.queue_size, places
+        )
         queue = queue + to_anchors @ queue_anchor
         to_anchors = to_anchors * own_anchor
     batch = own * own_real  # (B, B): what came from each row itself
@@ -135,51 +137,49 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
     memory = model.memory_state()
     return Explanation(
         logits=trace.logits,
-        probabilities=probabilities(trace.logits),
+        probabilities=model.target.expected(trace.logits),
+        prediction=model.target.decided(trace.logits),
+        words=tuple(model.target.words(trace.logits)),
         itself=itself[:, 0],
         queue=queue,
         batch=batch,
         anchors=to_anchors,
         slots=slots,
-        by_class=_by_class(model.num_labels, (queue, memory.labels), (slots, memory.slot_classes)),
+        by_class=_of_prototypes(model, queue, places, slots),
         queue_classes=memory.labels,
         queue_ids=memory.ids,
         slot_classes=memory.slot_classes,
     )
 
 
-def _first_read(weights: Weights | None, count: int, places: Tensor) -> tuple[Tensor, Tensor]:
+def _first_read(
+    weights: Weights | None, count: int, size: int, places: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the share each row kept for itself ``(B,)`` and gave to queue rows ``(B, N)``."""
     if weights is None:
         return torch.ones(count, device=places.device), torch.zeros(count, 0, device=places.device)
     own = weights.own.float().mean(dim=0)[:, 0]  # (H, B, 1) -> (B,)
-    if weights.memory is None:
-        return own, own.new_zeros(count, 0)
-    return own, weights.memory.float().mean(dim=0)[:, places]  # (H, B, M) -> (B, N)
+    return own, weights.over_rows(size)[:, places]  # (B, M) -> (B, N)
 
 
-def _second_read(weights: Weights | None, count: int, places: Tensor) -> tuple[Tensor, Tensor]:
+def _second_read(
+    weights: Weights | None, count: int, rows: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Return the shares over the batch ``(B, B)`` and over slots and anchors ``(B, S + A)``."""
     if weights is None:
-        return torch.eye(count, device=places.device), torch.zeros(count, 0, device=places.device)
+        return torch.eye(count, device=device), torch.zeros(count, 0, device=device)
     own = weights.own.float().mean(dim=0)  # (H, B, B or 1) -> (B, B or 1)
     if own.shape[1] != count or weights.own.shape[-1] == 1:
         own = torch.diag(own[:, 0])
-    if weights.memory is None:
-        return own, own.new_zeros(count, 0)
-    return own, weights.memory.float().mean(dim=0)
+    return own, weights.over_rows(rows)
 
 
-def _by_class(num_labels: int, *parts: tuple[Tensor, Tensor]) -> Tensor:
-    summed = parts[0][0].new_zeros(len(parts[0][0]), num_labels + 1)  # last column: unknown
-    for shares, labels in parts:
-        summed.index_add_(1, labels % (num_labels + 1), shares)
-    return summed[:, :-1]
-
-
-def probabilities(logits: Tensor) -> Tensor:
-    """Return the probability of each class, ``(B, C)``; one logit gives two columns."""
-    if logits.shape[1] > 1:
-        return logits.float().softmax(dim=1)
-    positive = logits.float().sigmoid()
-    return torch.cat([1 - positive, positive], dim=1)  # (B, 1) -> (B, 2)
+def _of_prototypes(model: "HMA", queue: Tensor, places: Tensor, slots: Tensor) -> Tensor:
+    """Return the shares of queue rows and slots, summed over what they belong to, ``(B, P)``."""
+    belongs = model.target.membership
+    shares = slots.new_zeros(len(slots), model.num_labels)
+    if model.synthetic is not None:
+        shares = shares + slots @ belongs(model.synthetic.labels).to(slots)
+    if model.real is not None:
+        shares = shares + queue @ belongs(model.real.queue.labels[places]).to(queue)
+    return shares

@@ -6,9 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hma.attention import MemoryRead, Projected
-from hma.config import SlotInit
+from hma.attention import MemoryRead, Nearest, Projected, Weights
+from hma.config import HMAConfig
 from hma.queue import MemoryQueue
+from hma.slots import Examples, Start
+from hma.targets import Target
 from hma.tokens import LabelTokens
 
 
@@ -18,22 +20,34 @@ class RealMemory(nn.Module):
     Args:
         queue: Where the rows are kept; a queue of size 0 leaves each token to itself.
         read: The attention block.
+
+    Attributes:
+        nearest: Chooses the rows that each query reads, see :mod:`hma.retrieval`; None for all.
+            It is a choice of the running program and not saved.
     """
 
     def __init__(self, queue: MemoryQueue, read: MemoryRead) -> None:
         super().__init__()
         self.queue = queue
         self.read = read
+        self.nearest: Nearest | None = None
+
+    def forward(self, tokens: Tensor, memory: Projected | None) -> tuple[Tensor, Weights]:
+        """Return the tokens after they have read ``memory``, and where they looked."""
+        result: tuple[Tensor, Weights] = self.read(
+            tokens, memory, neighbours=False, nearest=self.nearest
+        )
+        return result
 
     def project(self, tokens: LabelTokens) -> Projected | None:
         """Return the whole queue as keys and values; places never written stay unseen."""
         if self.queue.size == 0:
             return None
-        if self.queue.frozen_labels:
+        if self.queue.keeps_label_values:
             rows = tokens.join(self.queue.features, self.queue.label_values)  # (M, D)
         else:
             # DIFF[paper 3.2]: the paper stores label embeddings, which go stale while the table
-            # trains; we store class ids and embed them at every read.
+            # trains; we store labels and embed them at every read.
             rows = tokens.label(self.queue.features, self.queue.labels)  # (M, D)
         # DIFF[released code]: it starts from noise and attends to it; the paper's queue is empty.
         unseen = torch.full_like(rows[:, 0], float("-inf")).masked_fill(self.queue.filled(), 0.0)
@@ -44,48 +58,45 @@ class SyntheticMemory(nn.Module):
     """Learnable rows, ``slots_per_class`` for each class, read beside the batch.
 
     Args:
-        num_labels: Classes that have slots.
+        target: What a label is; each of its prototypes has slots, as a class has.
         feature_dim: Width of a slot's free part, ``F``; its label part is embedded anew.
         slots_per_class: Slots of each class; 0 for attention between datapoints alone.
-        slot_init: 'normal' or 'zeros'.
         read: The attention block.
     """
 
     classes: Tensor
+    labels: Tensor
 
     def __init__(
-        self,
-        num_labels: int,
-        feature_dim: int,
-        slots_per_class: int,
-        slot_init: SlotInit,
-        read: MemoryRead,
+        self, target: Target, feature_dim: int, slots_per_class: int, read: MemoryRead
     ) -> None:
         super().__init__()
+        labels = target.prototypes().repeat_interleave(slots_per_class, dim=0)  # (S, ...)
+        classes = torch.arange(len(target.prototypes())).repeat_interleave(slots_per_class)
         self.slots_per_class = slots_per_class
-        self.slot_init = slot_init
         self.slots: nn.Parameter | None = None
         if slots_per_class:
-            self.slots = nn.Parameter(torch.empty(num_labels * slots_per_class, feature_dim))
-            self.reset_slots()
-        classes = torch.arange(num_labels).repeat_interleave(slots_per_class)  # (S,)
-        self.register_buffer("classes", classes, persistent=False)
+            self.slots = nn.Parameter(torch.zeros(len(labels), feature_dim))
+        self.register_buffer("classes", classes, persistent=False)  # (S,)
+        self.register_buffer("labels", labels, persistent=False)
         self.read = read
 
-    def reset_slots(self) -> None:
-        """Start the slots anew."""
-        if self.slots is None:
-            return
-        if self.slot_init == "zeros":
-            nn.init.zeros_(self.slots)
-        else:
-            # DIFF[released code]: zeros there, so the slots of one class get the same gradient
-            # and stay bit-identical for ever.
-            nn.init.normal_(self.slots, std=0.02)
+    def forward(
+        self, tokens: Tensor, memory: Projected | None, *, neighbours: bool
+    ) -> tuple[Tensor, Weights]:
+        """Return the tokens after they have read ``memory`` and maybe each other."""
+        result: tuple[Tensor, Weights] = self.read(tokens, memory, neighbours=neighbours)
+        return result
+
+    @torch.no_grad()
+    def restart(self, start: Start, examples: Examples | None = None) -> None:
+        """Give every slot a first value, see :mod:`hma.slots`."""
+        if self.slots is not None:
+            self.slots.copy_(start(self.slots, self.classes, examples))
 
     def project(self, tokens: LabelTokens, anchors: Tensor | None = None) -> Projected | None:
         """Return the slots, then the anchor tokens ``(A, D)`` if any, as keys and values."""
-        rows = [] if self.slots is None else [tokens.label(self.slots, self.classes)]  # (S, D)
+        rows = [] if self.slots is None else [tokens.label(self.slots, self.labels)]  # (S, D)
         if anchors is not None:
             rows.append(anchors)
         return self.read.project(torch.cat(rows)) if rows else None
@@ -103,9 +114,9 @@ class MemoryState:
     """What the memories hold now, copied out.
 
     Shape:
-        - ``features`` ``(N, F)``, ``labels`` ``(N,)``, ``ids`` ``(N,)``: queue rows, oldest first;
-          -1 stands for a class or id that was never given.
-        - ``slots`` ``(S, F)``, ``slot_classes`` ``(S,)``.
+        - ``features`` ``(N, F)``, ``labels`` ``(N, ...)``, ``ids`` ``(N,)``: queue rows, oldest
+          first; -1 (NaN where labels are no class ids) stands for what was never given.
+        - ``slots`` ``(S, F)``, ``slot_classes`` ``(S,)``: which prototype of the target, or class.
         - ``anchors`` ``(A, F)``.
     """
 
@@ -116,3 +127,70 @@ class MemoryState:
     slot_classes: Tensor
     anchors: Tensor
     frozen: bool
+
+
+def real_memory(target: Target, feature_dim: int, config: HMAConfig) -> RealMemory | None:
+    """Return the real memory of a configuration, or None where it has none."""
+    if not (config.has_real_memory or config.empty_reads == "keep"):
+        return None
+    value_dim = config.label_dim if config.queue_labels == "frozen" else None
+    queue = MemoryQueue(config.queue_size, feature_dim, target, value_dim)
+    return RealMemory(queue, _read(feature_dim, config))
+
+
+def synthetic_memory(target: Target, feature_dim: int, config: HMAConfig) -> SyntheticMemory | None:
+    """Return the synthetic memory of a configuration, or None where it has none."""
+    if not (config.has_synthetic_memory or config.empty_reads == "keep"):
+        return None
+    read = _read(feature_dim, config)
+    return SyntheticMemory(target, feature_dim, config.slots_per_class, read)
+
+
+def _read(feature_dim: int, config: HMAConfig) -> MemoryRead:
+    return MemoryRead(
+        feature_dim + config.label_dim,
+        config.num_heads,
+        dropout=config.dropout,
+        scale=config.scale,
+        top_k=config.top_k,
+        gather_batch=config.gather_batch,
+    )
+
+
+def projected(
+    real: RealMemory | None,
+    synthetic: SyntheticMemory | None,
+    tokens: LabelTokens,
+    anchors: Tensor | None,
+) -> Memories:
+    """Return both memories as keys and values; anchors ``(A, D)`` read the real one first."""
+    rows = None if real is None else real.project(tokens)
+    if synthetic is None:
+        return Memories(rows, None)
+    if anchors is not None and real is not None:
+        anchors, _ = real(anchors, rows)
+    return Memories(rows, synthetic.project(tokens, anchors))
+
+
+def copied_out(
+    real: RealMemory | None, synthetic: SyntheticMemory | None, anchors: Tensor, frozen: bool
+) -> MemoryState:
+    """Return a copy of what the memories hold now."""
+    none = torch.empty(0, dtype=torch.long, device=anchors.device)
+    features, labels, ids = anchors[:0], none, none
+    if real is not None:
+        features, labels, ids, _ = real.queue.rows()
+        labels = real.queue.target.given(labels)
+    slots, classes = anchors[:0], none
+    if synthetic is not None:
+        slots = slots if synthetic.slots is None else synthetic.slots.detach()
+        classes = synthetic.classes
+    return MemoryState(
+        features=features.clone(),
+        labels=labels.clone(),
+        ids=ids.clone(),
+        slots=slots.clone(),
+        slot_classes=classes.clone(),
+        anchors=anchors.clone(),
+        frozen=frozen,
+    )

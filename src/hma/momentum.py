@@ -1,25 +1,44 @@
 """The momentum encoder: a slow copy of the backbone that writes the real memory."""
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from hma.checks import expect_tensor
+
+_modes: "WeakKeyDictionary[nn.Module, list[bool]]" = WeakKeyDictionary()
+_modes_lock = Lock()
+
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put ``module`` in eval mode for a while; every submodule then gets its own mode back."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    """Put ``module`` in eval mode for a while; every submodule then gets its own mode back.
+
+    Several threads may do so at once: the last one to leave restores what the first one found.
+    """
+    parts = list(module.modules())
+    with _modes_lock:
+        for part in parts:
+            held = _modes.setdefault(part, [])
+            held.append(held[0] if held else part.training)  # one entry for each who holds it
+        module.eval()
     try:
         yield
     finally:
-        for part, mode in modes:
-            part.training = mode
+        with _modes_lock:
+            for part in parts:
+                mode = _modes[part].pop()
+                if not _modes[part]:
+                    del _modes[part]
+                    part.training = mode
 
 
 class MomentumEncoder(nn.Module):
@@ -88,3 +107,20 @@ def follow(backbone: nn.Module, momentum: float) -> MomentumEncoder | None:
                 "run one batch through the backbone first"
             )
     return MomentumEncoder(backbone, momentum) if momentum and trains(backbone) else None
+
+
+def stored_features(
+    x: Any, backbone: nn.Module, encoder: MomentumEncoder | None, momentum: float
+) -> Tensor:
+    """Return the features of a batch that enter the memory: the slow copy's, if there is one."""
+    if encoder is not None:
+        encoder.copy_buffers(backbone)
+        return expect_tensor("features", encoder(x))
+    if momentum and trains(backbone):
+        warnings.warn(
+            "the backbone was frozen when HMA was built and trains now, so no momentum "
+            "encoder follows it; unfreeze before building HMA, or set momentum=0",
+            stacklevel=4,
+        )
+    with evaluating(backbone):
+        return expect_tensor("features", backbone(x))

@@ -1,18 +1,17 @@
 """Real memory: a first-in-first-out store of past training rows."""
 
+import warnings
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from hma.checks import expect_labels, expect_shape
+from hma.checks import expect_shape
 from hma.distributed import gather_rows, world_size
-
-UNKNOWN = -1
-"""Class id or sample id of a row whose writer did not know it."""
+from hma.targets import UNKNOWN, Target
 
 
-class Rows(NamedTuple):
+class MemoryRows(NamedTuple):
     """Rows on their way into the queue, or read back from it; one entry per row in each field."""
 
     features: Tensor
@@ -22,8 +21,8 @@ class Rows(NamedTuple):
 
 
 def checked_rows(
-    features: Tensor, y: Tensor, ignore: Tensor | None, ids: Tensor | None, num_labels: int
-) -> Rows:
+    target: Target, features: Tensor, y: Tensor, ignore: Tensor | None, ids: Tensor | None
+) -> MemoryRows:
     """Return a batch as rows for the queue, or say which argument does not fit."""
     count, device = len(features), features.device
     if ignore is not None:
@@ -31,25 +30,40 @@ def checked_rows(
         if ignore.dtype != torch.bool:
             raise TypeError(f"ignore must be of dtype torch.bool, got {ignore.dtype}")
         ignore = ignore.to(device)
-    y = y.to(device)
-    stored = y if ignore is None or y.shape != ignore.shape else y.masked_fill(ignore, 0)
-    expect_labels(stored, count, num_labels)
+    labels = target.checked(y.to(device), count, ignore)
     if ids is None:
         ids = torch.full((count,), UNKNOWN, device=device)
     expect_shape("ids", ids, count)
     if ids.dtype.is_floating_point or ids.dtype.is_complex:
         raise TypeError(f"ids must be of an integer dtype, got {ids.dtype}")
-    return Rows(features, stored.long(), ids.to(device).long(), ignore)
+    ignore = _with_rows_that_are_not_finite(features, ignore)
+    return MemoryRows(features, labels, ids.to(device).long(), ignore)
 
 
-def rows_of_all_ranks(rows: Rows) -> Rows:
+def _with_rows_that_are_not_finite(features: Tensor, ignore: Tensor | None) -> Tensor | None:
+    """Return the mask of rows not to store: one NaN in the queue would spoil every prediction."""
+    bad = ~features.isfinite().all(dim=1)  # (B,)
+    if features.device.type == "cpu":  # elsewhere, asking whether there are any would wait
+        if not bad.any():
+            return ignore
+        warnings.warn(
+            f"{int(bad.sum())} of {len(bad)} rows hold NaN or infinity in their features and were "
+            "not stored; look at the input and the learning rate",
+            stacklevel=4,
+        )
+    return bad if ignore is None else bad | ignore
+
+
+def rows_of_all_ranks(rows: MemoryRows) -> MemoryRows:
     """Return the rows of every process in rank order, the ignored ones left behind."""
     if world_size() == 1:
         return rows
     wanted = slice(None) if rows.ignore is None else ~rows.ignore
-    named = torch.stack([rows.labels[wanted], rows.ids[wanted]], dim=1)  # (B, 2)
-    labels, ids = gather_rows(named).unbind(dim=1)
-    return Rows(gather_rows(rows.features[wanted]), labels, ids)
+    features, labels, ids = (part[wanted] for part in rows[:3])
+    if labels.shape == ids.shape and labels.dtype == ids.dtype:  # class ids: both in one message
+        labels, ids = gather_rows(torch.stack([labels, ids], dim=1)).unbind(dim=1)
+        return MemoryRows(gather_rows(features), labels, ids)
+    return MemoryRows(gather_rows(features), gather_rows(labels), gather_rows(ids))
 
 
 class MemoryQueue(nn.Module):
@@ -61,17 +75,19 @@ class MemoryQueue(nn.Module):
     Args:
         size: Number of rows kept, ``M``.
         feature_dim: Width of the stored features, ``F``.
-        frozen_label_dim: Width of label embeddings stored by value, ``L``; None stores class
-            ids alone, to be embedded anew at every read.
+        target: What a label is.
+        value_dim: Width of label embeddings stored by value, ``L``; None stores the labels
+            alone, to be embedded anew at every read.
 
     Shape:
         - ``write``: ``(B, F)`` for any ``B >= 0``; of more than ``M`` rows the last ``M`` stay.
         - ``rows``: ``(N, F)`` with ``N = min(rows written, M)``, oldest first.
 
     Example:
-        >>> queue = MemoryQueue(size=3, feature_dim=1)
+        >>> from hma.targets import Classes
+        >>> queue = MemoryQueue(size=3, feature_dim=1, target=Classes(2))
         >>> batch = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
-        >>> queue.write(Rows(batch, labels=torch.tensor([0, 1, 0, 1]), ids=torch.arange(4)))
+        >>> queue.write(MemoryRows(batch, labels=torch.tensor([0, 1, 0, 1]), ids=torch.arange(4)))
         >>> queue.rows().features.flatten().tolist()
         [2.0, 3.0, 4.0]
     """
@@ -82,26 +98,29 @@ class MemoryQueue(nn.Module):
     label_values: Tensor
     written: Tensor
 
-    def __init__(self, size: int, feature_dim: int, frozen_label_dim: int | None = None) -> None:
+    def __init__(
+        self, size: int, feature_dim: int, target: Target, value_dim: int | None = None
+    ) -> None:
         super().__init__()
         if size < 0:
             raise ValueError(f"size must be at least 0, got {size}")
         self.size = size
         self.feature_dim = feature_dim
-        self.frozen_labels = frozen_label_dim is not None
+        self.target = target
+        self.keeps_label_values = value_dim is not None
         self.register_buffer("features", torch.zeros(size, feature_dim))
-        self.register_buffer("labels", torch.full((size,), UNKNOWN))
+        self.register_buffer("labels", target.unknown(size))
         self.register_buffer("ids", torch.full((size,), UNKNOWN))
-        if frozen_label_dim is not None:
-            self.register_buffer("label_values", torch.zeros(size, frozen_label_dim))
+        if value_dim is not None:
+            self.register_buffer("label_values", torch.zeros(size, value_dim))
         self.register_buffer("written", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()
-    def write(self, rows: Rows, label_values: Tensor | None = None) -> None:
+    def write(self, rows: MemoryRows, label_values: Tensor | None = None) -> None:
         """Append ``rows`` except those marked ``ignore``; gradients do not flow into the queue."""
         expect_shape("features", rows.features, None, self.feature_dim)
         stores = [(self.features, rows.features), (self.labels, rows.labels), (self.ids, rows.ids)]
-        if self.frozen_labels:
+        if self.keeps_label_values:
             assert label_values is not None
             stores.append((self.label_values, label_values))
         if rows.ignore is None:
@@ -137,9 +156,9 @@ class MemoryQueue(nn.Module):
     def clear(self) -> None:
         """Forget every row."""
         self.features.zero_()
-        self.labels.fill_(UNKNOWN)
+        self.labels.copy_(self.target.unknown(self.size))
         self.ids.fill_(UNKNOWN)
-        if self.frozen_labels:
+        if self.keeps_label_values:
             self.label_values.zero_()
         self.written.zero_()
 
@@ -155,10 +174,10 @@ class MemoryQueue(nn.Module):
         step = torch.arange(self.size, device=self.written.device)
         return (written + step) % self.size
 
-    def rows(self) -> Rows:
+    def rows(self) -> MemoryRows:
         """Return the rows held now, oldest first; empty places are never returned."""
         places = self.order()
-        return Rows(self.features[places], self.labels[places], self.ids[places])
+        return MemoryRows(self.features[places], self.labels[places], self.ids[places])
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"size={self.size}, feature_dim={self.feature_dim}"

@@ -4,35 +4,38 @@ import torch
 from torch import Tensor, nn
 
 from hma.checks import expect_shape
+from hma.targets import Target
 
 
 class LabelTokens(nn.Module):
     """Put a label embedding beside features; the last row of the table stands for "unknown".
 
     A query carries the MASK row, so its own label can never reach the prediction; queue
-    rows and slots carry the embedding of their class.
+    rows and slots carry the embedding of their label, as ``target`` makes it from the table.
 
     Args:
-        num_labels: Number of classes that have an embedding.
+        target: What a label is; None where there are queries only.
         feature_dim: Width of the features, ``F``.
         label_dim: Width of the label embedding, ``L``; 0 leaves labels out.
 
     Shape:
         - ``mask``: ``(B, F)`` to ``(B, D)``.
-        - ``label``: ``(N, F)`` and class ids ``(N,)`` to ``(N, D)``.
+        - ``label``: ``(N, F)`` and stored labels ``(N, ...)`` to ``(N, D)``.
 
     Example:
-        >>> tokens = LabelTokens(num_labels=3, feature_dim=8, label_dim=4)
+        >>> from hma.targets import Classes
+        >>> tokens = LabelTokens(Classes(3), feature_dim=8, label_dim=4)
         >>> tokens.mask(torch.zeros(2, 8)).shape
         torch.Size([2, 12])
     """
 
-    def __init__(self, num_labels: int, feature_dim: int, label_dim: int) -> None:
+    def __init__(self, target: Target | None, feature_dim: int, label_dim: int) -> None:
         super().__init__()
-        self.num_labels = num_labels
+        self.target = target
         self.feature_dim = feature_dim
         self.label_dim = label_dim
-        self.table = nn.Embedding(num_labels + 1, label_dim) if label_dim else None
+        rows = 1 if target is None else target.table_rows + 1
+        self.table = nn.Embedding(rows, label_dim) if label_dim else None
 
     def mask(self, features: Tensor) -> Tensor:
         """Return query tokens: features and the embedding of "unknown"."""
@@ -43,17 +46,17 @@ class LabelTokens(nn.Module):
         return self.join(features, unknown)  # (B, D)
 
     def label(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Return labelled tokens: features and the embedding of each class id."""
+        """Return labelled tokens: features and the embedding of each stored label."""
         if self.table is None:
             return features
         return self.join(features, self.embed(labels))  # (N, D)
 
     def embed(self, labels: Tensor) -> Tensor:
-        """Return the label half of a token, ``(N,)`` to ``(N, L)``; -1 counts as "unknown"."""
+        """Return the label half of a token, ``(N, ...)`` to ``(N, L)``."""
         if self.table is None:
             return torch.empty(len(labels), 0, device=labels.device)
-        embedded: Tensor = self.table(labels % (self.num_labels + 1))
-        return embedded
+        assert self.target is not None
+        return self.target.embed(labels, self.table.weight)
 
     def join(self, features: Tensor, embedded: Tensor) -> Tensor:
         """Concatenate the two halves: ``(N, F)`` and ``(N, L)`` to ``(N, D)``."""

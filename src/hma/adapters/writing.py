@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hma.errors import UserError
 from hma.model import HMA
-from hma.queue import UNKNOWN
+from hma.targets import UNKNOWN
 
 Unpack = Callable[[Any], Sequence[Any]]
 """Takes a batch apart: ``unpack(batch)`` returns ``(x, y)`` or ``(x, y, ids)``."""
@@ -94,11 +94,13 @@ class StepWriter:
         if len(held) == 1:
             self.model.remember(held[0].x, held[0].y, ids=held[0].ids)
         elif held and self.model.config.has_real_memory:
-            features = torch.cat([self.model._encode(batch.x) for batch in held])
+            features = torch.cat([self.model.encode_for_memory(batch.x) for batch in held])
             labels = torch.cat([batch.y for batch in held])
             ids = torch.cat([_ids(batch) for batch in held])
             self.model.remember(None, labels, features=features, ids=ids)
 
 
 def _ids(batch: Held) -> Tensor:
-    return torch.full_like(batch.y, UNKNOWN) if batch.ids is None else batch.ids.to(batch.y)
+    if batch.ids is None:
+        return torch.full((len(batch.y),), UNKNOWN, device=batch.y.device)
+    return batch.ids.to(batch.y.device)

@@ -12,6 +12,7 @@ from hma.errors import UserError
 from hma.methods.learner import Learner, Method
 from hma.methods.wrapping import WrappedLearner, WrappedModule, backbone_of, features_of
 from hma.queue import MemoryQueue, checked_rows, rows_of_all_ranks
+from hma.targets import Classes
 
 DISTANCES_AT_ONCE = 2**23
 """Distances held at a time; more queries are answered in turns."""
@@ -125,10 +126,11 @@ class NearestNeighbours(WrappedLearner):
         share: float,
         temperature: float,
     ) -> None:
-        self.num_labels = max(num_classes, 2)
+        self.target = Classes(num_classes)
+        self.num_labels = self.target.table_rows
         self.neighbours, self.share, self.temperature = neighbours, share, temperature
         self._backbone = backbone_of(inner)
-        store = MemoryQueue(size, feature_dim_of(self._backbone, None))
+        store = MemoryQueue(size, feature_dim_of(self._backbone, None), self.target)
         settings = f"neighbours={neighbours}, share={share}, temperature={temperature}"
         self._own = RememberingModule(inner.module, store, settings)
         self._features: Tensor | None = None
@@ -168,7 +170,7 @@ class NearestNeighbours(WrappedLearner):
         if self._features is None:
             raise RuntimeError("after_step stores the features of a step; call loss(batch) first")
         features, self._features = self._features, None
-        rows = checked_rows(features, batch.y, None, batch.ids, self.num_labels)
+        rows = checked_rows(self.target, features, batch.y, None, batch.ids)
         self._own.store.write(rows_of_all_ranks(rows))
 
 

@@ -59,7 +59,7 @@ class DatapointAttention(nn.Module):
             )
         self.context = "batch"
         self.backbone = backbone
-        self.tokens = LabelTokens(0, features, label_dim)
+        self.tokens = LabelTokens(None, features, label_dim)
         self.blocks = nn.ModuleList(
             MemoryRead(width, num_heads, dropout=dropout) for _ in range(depth)
         )
@@ -70,7 +70,7 @@ class DatapointAttention(nn.Module):
         tokens = self.tokens.mask(self.backbone(x))  # (B, F) -> (B, D)
         neighbours = self.training or self.context == "batch"
         for block in self.blocks:
-            tokens = block(tokens, None, neighbours=neighbours)  # (B, D)
+            tokens, _ = block(tokens, None, neighbours=neighbours)  # (B, D)
         logits: Tensor = self.head(tokens)  # (B, D) -> (B, C)
         return logits
 

@@ -105,7 +105,8 @@ def _once(sources: list[Seen]) -> list[Seen]:
 
 
 def _in_words(seen: Seen, run: Run, training: Source, rows: Source, index: int) -> SeenRow:
-    label = run.preparation.classes[seen.label] if seen.label >= 0 else ""
+    known = isinstance(seen.label, int) and seen.label >= 0
+    label = run.preparation.classes[seen.label] if known else ""  # type: ignore[index]
     if seen.kind == "queue" and seen.sample >= 0:
         place = run.places["train"][seen.sample]
         picture = _picture(training.thumbnail(place))

@@ -6,7 +6,7 @@ point on the line through two. The last row of the table, MASK, stands for "unkn
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from hma.errors import UserError
 from hma.targets.classes import Classes
@@ -23,6 +23,7 @@ __all__ = [
     "SoftClasses",
     "Target",
     "YesNo",
+    "one_target",
     "target_from_json",
 ]
 
@@ -46,3 +47,13 @@ def target_from_json(values: Mapping[str, Any]) -> Target:
                 raise UserError(f"the target is damaged: {error}") from error
     known = ", ".join(repr(kind.kind) for kind in KINDS)
     raise UserError(f"the target must be one of {known}, got {values.get('kind')!r}")
+
+
+def one_target(num_classes: int | None, target: Target | None) -> Target:
+    """Return what a label is: class ids, or the target given instead of their number."""
+    if (num_classes is None) == (target is None):
+        raise TypeError(
+            "one of num_classes and target must be given, got "
+            + ("neither" if target is None else f"{num_classes!r} and {target!r}")
+        )
+    return target or Classes(cast("int", num_classes))

@@ -12,11 +12,13 @@ def or_mask(coefficients: Tensor, known: Tensor) -> Tensor:
 
 
 def expect_count(name: str, count: object, why: str, least: int = 1) -> None:
+    """Raise unless ``count`` is a whole number of at least ``least``."""
     if not isinstance(count, int) or isinstance(count, bool) or count < least:
         raise ValueError(f"{name} must be at least {least} ({why}), got {count!r}")
 
 
 def expect_rows(y: Tensor, *shape: int) -> None:
+    """Raise unless ``y`` has this shape."""
     if tuple(y.shape) != shape:
         wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
         raise ValueError(f"y must have shape ({wanted}), got {tuple(y.shape)}")

@@ -98,3 +98,9 @@ class Classes(Target):
     def decided(self, logits: Tensor) -> Tensor:
         """Return the likeliest class id, ``(B,)``."""
         return self.expected(logits).argmax(dim=1)
+
+    def words(self, logits: Tensor) -> list[str]:
+        """Return the class and its probability."""
+        best = self.expected(logits).max(dim=1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [f"class {label} ({share:.0%})" for label, share in pairs]

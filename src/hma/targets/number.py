@@ -62,7 +62,8 @@ class Number(Target):
 
     def prototypes(self) -> Tensor:
         """Return quantiles of a normal distribution."""
-        return torch.special.ndtri(torch.tensor(QUANTILES))
+        places: Tensor = torch.special.ndtri(torch.tensor(QUANTILES))
+        return places
 
     def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
         """Return standardised numbers."""
@@ -74,8 +75,8 @@ class Number(Target):
         return y
 
     def _standard(self, y: Tensor) -> Tensor:
-        wide = y.to(torch.promote_types(y.dtype, torch.float32))
-        return (wide - self.centre) / self.scale
+        wide: Tensor = y.to(torch.promote_types(y.dtype, torch.float32)) - self.centre
+        return wide / self.scale
 
     def mix(self, stored: Tensor) -> Tensor:
         """Return the point on the line; NaN is MASK."""
@@ -87,7 +88,11 @@ class Number(Target):
         places = self.prototypes().to(stored)
         apart = (stored.nan_to_num()[:, None] - places).abs()  # (N, P)
         nearest: Tensor = one_hot(apart.argmin(dim=1), len(places))
-        return nearest * ~stored.isnan()[:, None]
+        return torch.where(stored.isnan()[:, None], 0, nearest)
+
+    def given(self, stored: Tensor) -> Tensor:
+        """Return the numbers in their own unit."""
+        return stored * self.scale + self.centre
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the squared error in standard units."""
@@ -95,9 +100,12 @@ class Number(Target):
 
     def expected(self, logits: Tensor) -> Tensor:
         """Return the number, ``(B,)``."""
-        wide = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
-        return wide * self.scale + self.centre
+        return self.given(logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)))
 
     def decided(self, logits: Tensor) -> Tensor:
         """Return the number, ``(B,)``."""
         return self.expected(logits)
+
+    def words(self, logits: Tensor) -> list[str]:
+        """Return the number."""
+        return [f"{value:.4g}" for value in self.expected(logits).tolist()]

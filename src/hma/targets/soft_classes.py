@@ -84,8 +84,12 @@ class SoftClasses(Target):
 
     def expected(self, logits: Tensor) -> Tensor:
         """Return the probability of each class, ``(B, C)``."""
-        return logits.float().softmax(dim=1)
+        return Classes(self.count).expected(logits)
 
     def decided(self, logits: Tensor) -> Tensor:
         """Return the likeliest class id, ``(B,)``."""
         return logits.argmax(dim=1)
+
+    def words(self, logits: Tensor) -> list[str]:
+        """Return the class and its probability."""
+        return Classes(self.count).words(logits)

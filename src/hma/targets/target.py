@@ -66,6 +66,10 @@ class Target(ABC):
     def decided(self, logits: Tensor) -> Tensor:
         """Return predictions in the form of ``y``."""
 
+    @abstractmethod
+    def words(self, logits: Tensor) -> list[str]:
+        """Return each prediction in a few words."""
+
     def embed(self, stored: Tensor, table: Tensor) -> Tensor:
         """Return the embedding of stored labels, ``(N, ...)`` and ``(rows + 1, L)`` to ``(N, L)``.
 
@@ -74,6 +78,10 @@ class Target(ABC):
             table: The label table, MASK last.
         """
         return self.mix(stored).to(table.dtype) @ table
+
+    def given(self, stored: Tensor) -> Tensor:
+        """Return stored labels in the form of ``y``."""
+        return stored
 
     def to_json(self) -> dict[str, Any]:
         """Return the target in JSON values, for :func:`target_from_json`."""

@@ -101,3 +101,8 @@ class YesNo(Target):
     def decided(self, logits: Tensor) -> Tensor:
         """Return 0 or 1 for each label, ``(B, T)``."""
         return (logits > 0).long()
+
+    def words(self, logits: Tensor) -> list[str]:
+        """Return the labels that are answered with yes."""
+        rows = (row.nonzero()[:, 0].tolist() for row in logits > 0)
+        return [f"yes to {', '.join(map(str, yes))}" if yes else "yes to none" for yes in rows]

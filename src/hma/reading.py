@@ -1,0 +1,183 @@
+"""From a batch to logits: backbone, both memories, head. Reading only; writing is HMA's."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from hma.attention import Weights
+from hma.cache import ProjectionCache
+from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
+from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
+from hma.memory import Memories, projected, real_memory, synthetic_memory
+from hma.momentum import follow
+from hma.slots import slot_start
+from hma.targets import Target
+from hma.tokens import LabelTokens
+
+
+class Trace(NamedTuple):
+    """A prediction and the attention of both reads that led to it; None where a read is off."""
+
+    logits: Tensor
+    real: Weights | None
+    synthetic: Weights | None
+
+
+class MemoryReader(nn.Module):
+    """Lead features through the real memory, the synthetic memory and a linear head.
+
+    Args:
+        backbone: Any module that maps a batch to features ``(B, F)``.
+        target: What a label is.
+        feature_dim: Width of the features, ``F``.
+        config: Sizes and switches.
+    """
+
+    anchors: Tensor
+
+    def __init__(
+        self, backbone: nn.Module, target: Target, feature_dim: int, config: HMAConfig
+    ) -> None:
+        super().__init__()
+        expect_sizes(feature_dim, config)
+        self.config = config
+        self.target = target
+        self.num_classes = target.outputs
+        self.num_labels = len(target.prototypes())
+        self.feature_dim = feature_dim
+        self.memory_frozen = False
+        self._context: Context = config.context
+        self._cache = ProjectionCache()
+
+        self.backbone = backbone
+        self.momentum_encoder = (
+            follow(backbone, config.momentum) if config.has_real_memory else None
+        )
+        self.tokens = LabelTokens(target, feature_dim, config.label_dim)
+        self.real = real_memory(target, feature_dim, config)
+        self.synthetic = synthetic_memory(target, feature_dim, config)
+        self.register_buffer("anchors", torch.empty(0, feature_dim))
+        if self.synthetic is not None:
+            self.synthetic.restart(slot_start(config.slot_init))
+        read = len(range(feature_dim + config.label_dim)[self._readout])
+        self.head = nn.Linear(read, self.num_classes)
+
+    def forward(self, x: Any, *, context: Context | None = None) -> Tensor:
+        """Return the logits of a batch, in the model's context or in the one given."""
+        return self.classify(self.backbone(x), context=context)
+
+    def classify(self, features: Tensor, *, context: Context | None = None) -> Tensor:
+        """Return the logits of features that the backbone has already made."""
+        return self.trace(features, context=context).logits
+
+    def trace(self, features: Tensor, *, context: Context | None = None) -> Trace:
+        """Return the logits and the attention weights of both reads."""
+        features = expect_tensor("features", features)
+        expect_shape("features", features, None, self.feature_dim)
+        if self.config.check_finite:
+            expect_finite("features", features)
+        # read once: another thread may set the model's context meanwhile
+        context = self._context if context is None else self._allowed(context)
+        memories = self._memories(context)
+        tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
+        real = synthetic = None
+        if self.real is not None:
+            tokens, real = self.real(tokens, memories.real)
+        if self.synthetic is not None:
+            whole = self.config.batch_attention and (self.training or context == "batch")
+            tokens, synthetic = self.synthetic(tokens, memories.synthetic, neighbours=whole)
+        logits = self.head(tokens[:, self._readout])  # (B, D) -> (B, C)
+        return Trace(logits, real, synthetic)
+
+    @property
+    def context(self) -> Context:
+        """What a row sees of others in eval mode: 'batch', 'alone' or 'anchors'."""
+        return self._context
+
+    @context.setter
+    def context(self, context: Context) -> None:
+        self._context = self._allowed(context)
+        self.reproject()
+
+    def _allowed(self, context: Context) -> Context:
+        if context not in CHOICES["context"]:
+            raise ConfigError(wrong_choice("context", context, CHOICES["context"]))
+        if context == "anchors" and not self.config.batch_attention:
+            raise ConfigError("context='anchors' needs batch_attention=True, got False")
+        return context
+
+    @property
+    def _readout(self) -> slice:
+        slices = {
+            "all": slice(None),
+            "features": slice(None, self.feature_dim),
+            "label": slice(self.feature_dim, None),
+        }
+        return slices[self.config.readout]
+
+    # ------------------------------------------------- memories, projected or cached
+
+    def _memories(self, context: Context) -> Memories:
+        """Return both memories projected; in eval mode only once for the same weights and rows."""
+        if self.training:
+            return self._project(context)
+        if torch.compiler.is_compiling():
+            held = self._cache.pinned(context) if self.memory_frozen else None
+            return self._project(context) if held is None else held
+        return self._cache.get(context, self._behind_memories(), partial(self._project, context))
+
+    def _project(self, context: Context) -> Memories:
+        anchors = None
+        if context == "anchors" and not self.training:
+            if len(self.anchors) == 0:
+                raise RuntimeError(
+                    "context='anchors' needs an anchor batch; call model.set_anchors(x) first"
+                )
+            anchors = self.tokens.mask(self.anchors)  # (A, F) -> (A, D)
+        return projected(self.real, self.synthetic, self.tokens, anchors)
+
+    def reproject(self) -> None:
+        """Drop the cached projection; a frozen memory in eval mode is projected anew.
+
+        Needed only after weights or rows were changed behind autograd's back, through
+        ``tensor.data``: everything else is noticed.
+        """
+        self._cache.clear()
+        context = self._context
+        unset = context == "anchors" and self.anchors.shape[0] == 0
+        if self.memory_frozen and not self.training and not unset:
+            with torch.autocast(self.anchors.device.type, enabled=False):
+                project = partial(self._project, context)
+                self._cache.pin(context, self._behind_memories(), project)
+
+    def _behind_memories(self) -> Iterator[Tensor]:
+        yield self.anchors
+        for module in (self.tokens, self.real, self.synthetic):
+            if module is not None:
+                yield from module.parameters()
+                yield from module.buffers()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; a change of it drops the cached projection."""
+        changed = mode != self.training
+        super().train(mode)
+        if changed:
+            self.reproject()
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.reproject()
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        self._cache.clear()
+        stored = state_dict.get(prefix + "anchors")
+        if isinstance(stored, Tensor) and stored.shape[1:] == self.anchors.shape[1:]:
+            self.anchors = self.anchors.new_empty(stored.shape)  # any number of anchors fits
+        theirs = {n.removeprefix(prefix): v for n, v in state_dict.items() if n.startswith(prefix)}
+        args[-1].extend(other_sizes(self.state_dict(), theirs, self.num_labels))  # error messages
+        super()._load_from_state_dict(state_dict, prefix, *args)
