@@ -59,9 +59,7 @@ def test_a_row_of_bias_minus_infinity_is_never_seen():
 @pytest.mark.parametrize("neighbours", [False, True])
 def test_weights_sum_to_one_over_everything_seen(neighbours):
     read = MemoryRead(dim=6, num_heads=2)
-    _, weights = read(
-        torch.randn(3, 6), read.project(torch.randn(5, 6)), neighbours=neighbours
-    )
+    _, weights = read(torch.randn(3, 6), read.project(torch.randn(5, 6)), neighbours=neighbours)
     torch.testing.assert_close(weights.own.sum(-1) + weights.memory.sum(-1), torch.ones(2, 3))
 
 

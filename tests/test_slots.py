@@ -69,15 +69,6 @@ def test_a_function_of_ones_own_starts_slots():
 def test_every_prototype_of_a_target_has_slots():
     classes = model_of(target=YesNo(2)).memory_state().slot_classes
     assert classes.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-        3,
-        3,
-    ]
     assert len(model_of(target=Number()).memory_state().slots) == 2 * 5
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hma import loading as loading  # first: it sees to Ctrl-C while torch is imported
+from hma import targets
 from hma.checkpoint import CheckpointError, load, save
 from hma.config import ConfigError, HMAConfig
 from hma.diagnostics import queue_diagnostics, slot_diagnostics
@@ -30,6 +31,7 @@ __all__ = [
     "queue_diagnostics",
     "save",
     "slot_diagnostics",
+    "targets",
 ]
 
 
