@@ -2,12 +2,15 @@
 
 import copy
 import errno
+import hashlib
 import json
 import os
 import pickle
+import resource
 import struct
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +19,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-import hma.checkpoint
+import hma.tensor_files
 from hma import HMA, CheckpointError, HMAConfig, load, save
 from hma.errors import UserError
+from hma.targets import Number, SoftClasses, YesNo
 
 WIDTH, CLASSES = 8, 3
 CONTEXTS = ("batch", "alone", "anchors")
@@ -71,6 +75,11 @@ def logits_in_every_context(model):
         found.append(model(X))
     model.context = usual
     return torch.stack(found)
+
+
+def files_of(folder):
+    """Return the files of a checkpoint; the one that a save holds it by stays beside them."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
 
 def manifest_of(folder):
@@ -171,7 +180,7 @@ def test_a_trained_backbone_loads_into_a_frozen_one_without_its_momentum_encoder
 
 def test_the_files_are_a_json_object_and_safetensors_to_the_last_byte(checkpoint):
     weights = weights_of(checkpoint)
-    assert {path.name for path in checkpoint.iterdir()} == {"hma.json", weights.name}
+    assert files_of(checkpoint).keys() == {"hma.json", weights.name}
     content = weights.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
@@ -203,32 +212,32 @@ def test_a_state_that_would_need_pickle_is_refused_by_name(tmp_path):
             pass
 
     model = filled(Counting(5, WIDTH))
-    with pytest.raises(CheckpointError, match=r"backbone\._extra_state holds a dict, and only"):
+    with pytest.raises(UserError, match=r"backbone\._extra_state holds a dict, and only"):
         save(model, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert files_of(tmp_path) == {}
 
 
 def test_a_wrapped_model_is_refused_before_anything_is_written(tmp_path):
     wrapped = torch.compile(filled(), backend="eager")
     with pytest.raises(TypeError, match=r"got OptimizedModule; .* `\._orig_mod` of a compiled one"):
         save(wrapped, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert files_of(tmp_path) == {}
 
 
 # --------------------------------------------------------------------- overwriting
 
 
 def test_an_existing_checkpoint_is_not_overwritten_unasked(checkpoint):
-    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    before = files_of(checkpoint)
     with pytest.raises(FileExistsError, match=r"hma\.json exists already; pass overwrite=True"):
         save(filled(seed=1), checkpoint)
-    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+    assert files_of(checkpoint) == before
 
 
 def test_overwriting_leaves_the_new_checkpoint_and_nothing_of_the_old(checkpoint):
     old, model = weights_of(checkpoint), filled(seed=1)
     save(model, checkpoint, overwrite=True)
-    assert {path.name for path in checkpoint.iterdir()} == {"hma.json", weights_of(checkpoint).name}
+    assert files_of(checkpoint).keys() == {"hma.json", weights_of(checkpoint).name}
     assert not old.exists()
     assert torch.equal(load(checkpoint, new_backbone())(X), model(X))
 
@@ -237,25 +246,26 @@ def full_disk(*args, **kwargs):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def half_of_the_weights(tensors, path):
+def half_of_the_weights(tensors, path, about):
     Path(path).write_bytes(b"\0" * 1000)
     full_disk()
 
 
-def half_of_the_manifest(path, text):
-    path.write_bytes(text[: len(text) // 2].encode())
+def half_of_the_manifest(path, data):
+    with open(path, "wb") as file:
+        file.write(data[: len(data) // 2])
     full_disk()
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "failing"),
     [
-        (hma.checkpoint, "save_file", full_disk),
-        (hma.checkpoint, "save_file", half_of_the_weights),
+        (hma.tensor_files, "save_file", full_disk),
+        (hma.tensor_files, "save_file", half_of_the_weights),
         (os, "fsync", full_disk),
         (Path, "replace", full_disk),
-        (Path, "write_text", full_disk),
-        (Path, "write_text", half_of_the_manifest),
+        (Path, "write_bytes", full_disk),
+        (Path, "write_bytes", half_of_the_manifest),
     ],
     ids=[
         "no weights",
@@ -272,9 +282,9 @@ def test_a_full_disk_leaves_the_old_checkpoint(checkpoint, monkeypatch, owner, n
         with pytest.raises(UserError, match="No space left on device"):
             save(filled(seed=1), checkpoint, overwrite=True)
     assert torch.equal(load(checkpoint, new_backbone())(X), filled()(X))
-    assert not list(checkpoint.glob(".*")), "half-written files stay"
+    assert len(files_of(checkpoint)) == 2, "half-written files stay"
     save(filled(seed=1), checkpoint, overwrite=True)
-    assert len(list(checkpoint.iterdir())) == 2
+    assert len(files_of(checkpoint)) == 2
 
 
 KILLS = """
@@ -377,7 +387,7 @@ def test_a_process_killed_at_any_step_leaves_the_old_checkpoint_until_it_leaves_
 
 
 def test_the_next_save_clears_away_what_killed_ones_left(killed):
-    assert killed["files"] == 2
+    assert killed["files"] == 3  # the third is the one that a save holds the folder by
 
 
 # ---------------------------------------------------------------- what cannot be loaded
@@ -428,24 +438,33 @@ def config_with(**fields):
     return change
 
 
+def before_targets(**fields):
+    return manifest_with(target=None, **fields)
+
+
 DAMAGE = [
-    (flipped_byte, r"model-\w+\.safetensors is damaged: its content does not match the hash"),
-    (truncated, r"model-\w+\.safetensors is damaged: its content does not match the hash"),
-    (missing_weights, r"model-\w+\.safetensors is missing; restore it from a copy"),
+    (
+        flipped_byte,
+        r"model-\w+\.safetensors is damaged: its content does not match",
+    ),
+    (truncated, r"model-\w+\.safetensors is damaged: its content does not match"),
+    (missing_weights, r"model-\w+\.safetensors does not exist; restore it from a copy"),
     (cut_manifest, r"hma\.json is damaged: .*; restore it from a copy"),
     (binary_manifest, r"hma\.json is damaged: .*; restore it from a copy"),
-    (foreign_json, r"hma\.json is no manifest of hma: it lacks \['config', 'feature_dim'"),
+    (foreign_json, r"hma\.json is damaged: it must be an object"),
     (foreign_folder, r"checkpoint is no checkpoint of hma: it has no hma\.json"),
     (manifest_with(format=2), r"hma\.json has format 2, this hma reads format 1"),
     (manifest_with(weights="../x"), r"hma\.json names weights outside its folder: '\.\./x'"),
     (manifest_with(weights="/etc/passwd"), r"names weights outside its folder: '/etc/passwd'"),
     (manifest_with(weights=".."), r"hma\.json names weights outside its folder: '\.\.'"),
     (manifest_with(weights=""), r"hma\.json names weights outside its folder: ''"),
-    (manifest_with(weights=None), r"hma\.json is damaged: weights must be of type str, got None"),
-    (manifest_with(num_classes="3"), r"hma\.json is damaged: num_classes must be of type int"),
-    (manifest_with(config=[]), r"hma\.json is damaged: config must be of type dict, got \[\]"),
-    (manifest_with(num_classes=0), r"checkpoint cannot be loaded: num_classes must be at least 1"),
-    (manifest_with(num_classes=4), r"head\.bias has shape \(3,\) in the checkpoint, \(4,\) in"),
+    (manifest_with(weights=None), r"hma\.json is damaged: weights must be text, got None"),
+    (manifest_with(feature_dim="3"), r"hma\.json is damaged: feature_dim must be a whole number"),
+    (manifest_with(config=[]), r"hma\.json is damaged: config must be an object, got \[\]"),
+    (before_targets(num_classes=0), r"checkpoint cannot be loaded: num_classes must be at least 1"),
+    (before_targets(num_classes=4), r"head\.bias has shape \(3,\) in the file, \(4,\) in"),
+    (config_with(queue_size=200_000_000), r"queue\.labels has shape \(6,\) .* \(200000000,\)"),
+    (config_with(queue_size=2**60), r"checkpoint (cannot be loaded|does not fit)"),
     (config_with(queue_sise=9), r"field must be one of .*, got 'queue_sise'; .* 'queue_size'\?"),
     (config_with(queue_size="9"), r"queue_size must be a whole number, got '9'"),
     (config_with(queue_size=9), r"real\.queue\.labels has shape \(6,\) in the .*, \(9,\) in"),
@@ -455,7 +474,8 @@ DAMAGE = [
 NAMES = (
     *("flipped byte", "truncated", "no weights", "cut manifest", "binary manifest", "a list"),
     *("foreign folder", "format", "../x", "absolute", "parent", "empty name", "null name"),
-    *("text for a number", "list for a config", "no classes", "more classes", "unknown field"),
+    *("text for a number", "list for a config", "no classes", "more classes", "12 GB", "exabytes"),
+    "unknown field",
     *("wrong type", "queue_size", "slots_per_class", "label_dim"),
 )
 
@@ -477,14 +497,15 @@ def test_a_backbone_of_another_width_is_refused_with_every_differing_tensor(chec
     before = copy.deepcopy(backbone.state_dict())
     with pytest.raises(CheckpointError) as raised:
         load(checkpoint, backbone)
-    shapes = "has shape {} in the checkpoint, {} in this model"
-    assert str(raised.value).splitlines() == [
-        f"{checkpoint} does not fit this backbone:",
-        "  - backbone.0.weight " + shapes.format("(8, 5)", "(9, 5)"),
-        "  - backbone.0.bias " + shapes.format("(8,)", "(9,)"),
-        "  - momentum_encoder.encoder.0.weight " + shapes.format("(8, 5)", "(9, 5)"),
-        "  - momentum_encoder.encoder.0.bias " + shapes.format("(8,)", "(9,)"),
-    ]
+    shapes = "has shape {} in the file, {} in this model"
+    assert str(raised.value) == f"{checkpoint} does not fit this backbone: " + "; ".join(
+        [
+            "backbone.0.weight " + shapes.format("(8, 5)", "(9, 5)"),
+            "backbone.0.bias " + shapes.format("(8,)", "(9,)"),
+            "momentum_encoder.encoder.0.weight " + shapes.format("(8, 5)", "(9, 5)"),
+            "momentum_encoder.encoder.0.bias " + shapes.format("(8,)", "(9,)"),
+        ]
+    )
     for name, value in backbone.state_dict().items():
         assert torch.equal(value, before[name]), name
 
@@ -494,9 +515,8 @@ def test_a_backbone_of_other_layers_is_refused_with_what_is_missing_and_what_is_
 ):
     with pytest.raises(CheckpointError) as raised:
         load(checkpoint, nn.Linear(5, WIDTH).requires_grad_(False))
-    lines = str(raised.value).splitlines()
-    assert "  - backbone.weight is missing from the checkpoint" in lines
-    assert "  - backbone.0.weight is not part of this model" in lines
+    assert "backbone.weight is missing from the file; " in str(raised.value)
+    assert "backbone.0.weight is not part of this model" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "a file"])
@@ -508,9 +528,9 @@ def test_what_is_no_folder_is_no_checkpoint(tmp_path, name):
 
 def test_a_checkpoint_of_safetensors_that_are_none_is_named(checkpoint):
     weights_of(checkpoint).write_bytes(b"\x80\x04nonsense")
-    digest = hma.checkpoint._sha256(weights_of(checkpoint))
+    digest = hashlib.sha256(weights_of(checkpoint).read_bytes()).hexdigest()
     manifest_with(sha256=digest)(checkpoint)
-    with pytest.raises(CheckpointError, match=r"checkpoint cannot be loaded: .*header"):
+    with pytest.raises(CheckpointError, match=r"safetensors is damaged: .*header"):
         load(checkpoint, new_backbone())
 
 
@@ -523,3 +543,98 @@ def test_a_model_comes_back_in_the_number_format_it_was_saved_in(dtype, tmp_path
     x = torch.randn(2, 3, dtype=dtype)
     loaded = hma.load(tmp_path, nn.Linear(3, 8))
     torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
+
+
+# -------------------------------------------------------------------------- several at once
+
+
+def test_saves_and_loads_at_once_leave_a_whole_checkpoint_and_see_nothing_else(checkpoint):
+    models = [filled(seed=seed) for seed in range(3)]
+    expected = [model(X) for model in [filled(), *models]]
+    problems, done = [], threading.Event()
+
+    def saving(model):
+        try:
+            for _ in range(8):
+                save(model, checkpoint, overwrite=True)
+        except Exception as error:
+            problems.append(error)
+
+    def loading():
+        try:
+            while not done.is_set():
+                found = load(checkpoint, new_backbone())(X)
+                assert any(torch.equal(found, one) for one in expected)
+        except Exception as error:
+            problems.append(error)
+
+    savers = [threading.Thread(target=saving, args=[model]) for model in models]
+    loaders = [threading.Thread(target=loading) for _ in range(2)]
+    for thread in [*savers, *loaders]:
+        thread.start()
+    for thread in savers:
+        thread.join()
+    done.set()
+    for thread in loaders:
+        thread.join()
+    assert problems == []
+    assert len(files_of(checkpoint)) == 2
+    assert any(torch.equal(load(checkpoint, new_backbone())(X), one) for one in expected[1:])
+
+
+def test_a_checkpoint_larger_than_its_file_is_refused_before_memory_is_taken(checkpoint):
+    config_with(queue_size=200_000_000)(checkpoint)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match="has shape"):
+        load(checkpoint, new_backbone())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+
+
+def test_a_pipe_in_place_of_a_file_is_refused(checkpoint):
+    weights = weights_of(checkpoint)
+    weights.unlink()
+    os.mkfifo(weights)
+    with pytest.raises(CheckpointError, match="is no regular file"):
+        load(checkpoint, new_backbone())
+    (checkpoint / "hma.json").unlink()
+    (checkpoint / "hma.json").symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match="is no regular file"):
+        load(checkpoint, new_backbone())
+    with pytest.raises(CheckpointError, match="is no checkpoint of hma"):
+        load("/dev/zero", new_backbone())
+
+
+# ---------------------------------------------------------------------------------- targets
+
+
+def test_a_checkpoint_from_before_there_were_targets_is_one_of_classes(checkpoint):
+    before_targets(num_classes=CLASSES)(checkpoint)
+    assert torch.equal(load(checkpoint, new_backbone())(X), filled()(X))
+
+
+@pytest.mark.parametrize("target", [SoftClasses(3), YesNo(4), Number(2.0, 5.0)], ids=str)
+def test_the_target_comes_back(tmp_path, target):
+    config = HMAConfig(**SMALL)
+    model = HMA(new_backbone(), config=config, target=target, feature_dim=WIDTH).eval()
+    save(model, tmp_path)
+    loaded = load(tmp_path, new_backbone())
+    assert loaded.target == target
+    assert torch.equal(loaded(X), model(X))
+
+
+class MyNumber(Number):
+    """A target that this package does not know."""
+
+    kind = "mine"
+
+
+def test_a_target_of_ones_own_is_given_to_load(tmp_path):
+    model = HMA(new_backbone(), config=HMAConfig(**SMALL), target=MyNumber(), feature_dim=WIDTH)
+    save(model.eval(), tmp_path)
+    with pytest.raises(CheckpointError, match=r"the target must be one of .*, got 'mine'"):
+        load(tmp_path, new_backbone())
+    with pytest.raises(CheckpointError, match="target must be the one that was saved"):
+        load(tmp_path, new_backbone(), target=MyNumber(1.0, 2.0))
+    loaded = load(tmp_path, new_backbone(), target=MyNumber())
+    assert type(loaded.target) is MyNumber
+    assert torch.equal(loaded(X), model(X))

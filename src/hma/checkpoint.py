@@ -1,36 +1,40 @@
 """Save and load a model: safetensors and JSON, never pickle; whole or not at all."""
 
-import hashlib
-import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 from secrets import token_hex
-from shutil import rmtree
-from typing import Any
+from typing import Any, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from hma.config import HMAConfig
-from hma.files import written_whole
+from hma.errors import UserError
+from hma.files import FileError, HeldError, MissingFileError, held, no_lost_writes
+from hma.json_files import RESTORE, Default, checked, read_json, write_json
 from hma.model import HMA
+from hma.targets import Classes, Target, target_from_json
+from hma.tensor_files import differing, read_shapes, read_tensors, shapes_of, write_tensors
 
 MANIFEST = "hma.json"
 FORMAT = 1
-FIELDS = {
+SHAPE = {
     "format": int,
-    "num_classes": int,
+    "target": Default(dict | None),
+    "num_classes": Default(int, 0),  # of models before there were other targets
     "feature_dim": int,
     "frozen": bool,
     "config": dict,
     "weights": str,
     "sha256": str,
 }
+WAIT = 600.0
+"""Seconds that a save waits for another one to the same folder."""
+Entry = TypeVar("Entry")
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint that cannot be used; says which file, what is wrong and what to do."""
 
 
@@ -51,58 +55,92 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
             "`.module` of a parallel one, `._orig_mod` of a compiled one"
         )
     folder = Path(directory)
+    with no_lost_writes(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with held(folder, wait=WAIT):
+            _write(model, folder, overwrite)
+    except HeldError as error:
+        raise CheckpointError(
+            f"another process has been saving to {folder} for {WAIT:.0f} s; end it, or choose "
+            "another folder"
+        ) from error
+
+
+def _write(model: HMA, folder: Path, overwrite: bool) -> None:
     manifest = folder / MANIFEST
     if manifest.exists() and not overwrite:
         raise FileExistsError(
             f"{manifest} exists already; pass overwrite=True to replace it or choose another folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     weights = folder / f"model-{token_hex(8)}.safetensors"
-    with written_whole(weights) as temporary:
-        save_file(_plain_tensors(model), temporary)
-    description = {
-        "format": FORMAT,
-        "num_classes": model.num_classes,
-        "feature_dim": model.feature_dim,
-        "frozen": model.memory_frozen,
-        "config": asdict(replace(model.config, context=model.context)),
-        "weights": weights.name,
-        "sha256": _sha256(weights),
-    }
-    with written_whole(manifest) as temporary:
-        temporary.write_text(json.dumps(description, indent=2) + "\n")
+    try:
+        sha256 = write_tensors(weights, model.state_dict())
+        description = {
+            "format": FORMAT,
+            "target": model.target.to_json(),
+            "feature_dim": model.feature_dim,
+            "frozen": model.memory_frozen,
+            "config": asdict(replace(model.config, context=model.context)),
+            "weights": weights.name,
+            "sha256": sha256,
+        }
+        write_json(manifest, description)
+    except BaseException:
+        weights.unlink(missing_ok=True)
+        raise
     for old in folder.glob("model-*.safetensors"):
         if old != weights:
-            old.unlink()
-    for left in chain(folder.glob(f".{MANIFEST}-*"), folder.glob(".model-*.safetensors-*")):
-        rmtree(left)  # by a save that was killed
+            old.unlink(missing_ok=True)
 
 
-def load(directory: str | Path, backbone: nn.Module) -> HMA:
+def load(directory: str | Path, backbone: nn.Module, *, target: Target | None = None) -> HMA:
     """Return the model saved in ``directory``, in eval mode.
 
     Args:
         directory: What :func:`save` wrote.
         backbone: A module of the architecture that was saved; its weights are replaced, but
             only after the whole checkpoint has been checked.
+        target: The target that was saved, where it is one of your own.
     """
     folder = Path(directory)
     description = _read_manifest(folder)
+    while True:
+        try:
+            return _load(folder, description, backbone, target)
+        except MissingFileError as error:  # by a save that went on meanwhile, or for good
+            before, description = description, _read_manifest(folder)
+            if before == description:
+                raise CheckpointError(f"{error}; {RESTORE}") from error
+        except FileError as error:
+            raise CheckpointError(str(error)) from error
+
+
+def _load(
+    folder: Path, description: Mapping[str, Any], backbone: nn.Module, given: Target | None
+) -> HMA:
+    """Build the model without memory first, so that nothing is allocated which does not fit."""
     weights = folder / description["weights"]
-    _check_hash(weights, description["sha256"])
+    found = read_shapes(weights, sha256=description["sha256"])
     try:
-        config = HMAConfig.from_dict(description["config"])
-        state = load_file(weights)
-        model = HMA(
-            backbone, description["num_classes"], config, feature_dim=description["feature_dim"]
+        target = _target(description, given)
+        with torch.device("meta"):
+            sketch = _build(description, backbone, target)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{folder} cannot be loaded: {' '.join(str(error).split())}"
+        ) from error
+    found = _match_momentum_encoder(found, sketch)
+    wanted = shapes_of(sketch.state_dict())
+    if "anchors" in found and found["anchors"][1:] == wanted["anchors"][1:]:
+        wanted["anchors"] = found["anchors"]  # any number of them fits
+    if problems := differing(found, wanted):
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise CheckpointError(
+            f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
         )
-    except (ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{folder} cannot be loaded: {error}") from error
-    state = _match_momentum_encoder(state, model)
-    problems = differing(state, model)
-    if problems:
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        raise CheckpointError(f"{folder} does not fit this backbone:\n{lines}")
+    state = _match_momentum_encoder(read_tensors(weights), sketch)
+    model = _build(description, backbone, target)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
     model.load_state_dict(state)
@@ -112,23 +150,21 @@ def load(directory: str | Path, backbone: nn.Module) -> HMA:
     return model
 
 
-def differing(state: dict[str, Tensor], model: HMA) -> list[str]:
-    """Say where a state and a model differ in names and sizes, a line for each tensor."""
-    own = model.state_dict()
-    free = "anchors"  # any number of anchors fits
-    return [
-        *(f"{name} is missing from the checkpoint" for name in own if name not in state),
-        *(f"{name} is not part of this model" for name in state if name not in own),
-        *(
-            f"{name} has shape {tuple(state[name].shape)} in the checkpoint, "
-            f"{tuple(own[name].shape)} in this model"
-            for name in own
-            if name in state and name != free and state[name].shape != own[name].shape
-        ),
-    ]
+def _build(description: Mapping[str, Any], backbone: nn.Module, target: Target) -> HMA:
+    config = HMAConfig.from_dict(description["config"])
+    return HMA(backbone, config=config, target=target, feature_dim=description["feature_dim"])
 
 
-def _match_momentum_encoder(state: dict[str, Tensor], model: HMA) -> dict[str, Tensor]:
+def _target(description: Mapping[str, Any], given: Target | None) -> Target:
+    stored = description["target"] or Classes(description["num_classes"]).to_json()
+    if given is None:
+        return target_from_json(stored)
+    if given.to_json() != stored:
+        raise ValueError(f"target must be the one that was saved, {stored}, got {given.to_json()}")
+    return given
+
+
+def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str, Entry]:
     """Drop or make the momentum encoder's entries where backbone and checkpoint disagree on one.
 
     A backbone that is frozen now needs none; one that trains now but was saved frozen starts
@@ -139,73 +175,37 @@ def _match_momentum_encoder(state: dict[str, Tensor], model: HMA) -> dict[str, T
     if model.momentum_encoder is None:
         return {name: value for name, value in state.items() if not name.startswith(prefix)}
     if saved:
-        return state
+        return dict(state)
     copies = {
         f"{prefix}encoder.{name.removeprefix('backbone.')}": value
         for name, value in state.items()
         if name.startswith("backbone.")
     }
-    return state | copies
-
-
-def _plain_tensors(model: HMA) -> dict[str, Tensor]:
-    """Return the state with no two entries sharing storage, as safetensors wants it."""
-    seen: set[int] = set()
-    plain = {}
-    for name, value in model.state_dict().items():
-        if not isinstance(value, Tensor):
-            raise CheckpointError(
-                f"{name} holds a {type(value).__name__}, and only tensors can be saved without "
-                "pickle; keep it in a buffer"
-            )
-        storage = value.untyped_storage().data_ptr()
-        plain[name] = value.contiguous().clone() if storage in seen else value.contiguous()
-        seen.add(storage)
-    return plain
+    return {**state, **copies}
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = folder / MANIFEST
     try:
-        description = json.loads(manifest.read_text())
-    except (FileNotFoundError, NotADirectoryError) as error:
+        description: dict[str, Any] = read_json(manifest, {"format": int})
+        if description["format"] != FORMAT:
+            raise CheckpointError(
+                f"{manifest} has format {description['format']}, this hma reads format {FORMAT}; "
+                "install the version that wrote it"
+            )
+        description = checked(description, SHAPE)
+    except MissingFileError as error:
         raise CheckpointError(
             f"{folder} is no checkpoint of hma: it has no {MANIFEST}; name a folder that hma.save "
             "wrote, or use hma.load_released for one of the authors'"
         ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{manifest} is damaged: {error}; restore it from a copy") from error
-    missing = FIELDS.keys() - set(description) if isinstance(description, dict) else FIELDS.keys()
-    if missing:
-        raise CheckpointError(f"{manifest} is no manifest of hma: it lacks {sorted(missing)}")
-    if description["format"] != FORMAT:
-        raise CheckpointError(
-            f"{manifest} has format {description['format']!r}, this hma reads format {FORMAT}; "
-            "install the version that wrote it"
-        )
-    for name, kind in FIELDS.items():
-        if not isinstance(description[name], kind):
-            raise CheckpointError(
-                f"{manifest} is damaged: {name} must be of type {kind.__name__}, "
-                f"got {description[name]!r}; restore it from a copy"
-            )
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
+    except UserError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{manifest} is damaged: {error}; {RESTORE}") from error
     name = description["weights"]
     if name in ("", "..") or Path(name).name != name:
         raise CheckpointError(f"{manifest} names weights outside its folder: {name!r}")
-    result: dict[str, Any] = description
-    return result
-
-
-def _check_hash(weights: Path, expected: str) -> None:
-    if not weights.exists():
-        raise CheckpointError(f"{weights} is missing; restore it from a copy")
-    if _sha256(weights) != expected:
-        raise CheckpointError(
-            f"{weights} is damaged: its content does not match the hash in {MANIFEST}; "
-            "restore it from a copy"
-        )
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return description

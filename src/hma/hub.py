@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hma.files import LOCK
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -51,6 +53,7 @@ class HubMixin:
         api = HfApi(token=upload.pop("token", None))
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
+            (Path(folder) / LOCK).unlink()  # nobody else saves there
             api.create_repo(repository, private=private, exist_ok=True)
             # each save names its weights anew, so those of the last push would stay for ever
             upload = {"delete_patterns": "model-*.safetensors"} | upload
