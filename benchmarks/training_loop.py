@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.machine import this_machine
 from hma.backbones.gnn import GIN
 from hma.data import Split, Task, builtin
-from hma.data.graph.store import Graphs, GraphStore
+from hma.data.graph.store import Graphs, GraphStore, Laid
 from hma.methods import erm
 from hma.methods.erm import Classifier
 from hma.training import Recipe, SilentProgress, fit
@@ -42,16 +42,12 @@ def synthetic_graphs(count: int = 800, classes: int = 2) -> Task:
         here = torch.arange(size)
         there = (here + 1) % size if label else torch.zeros_like(here)
         edges.append(torch.stack([torch.cat([here, there]), torch.cat([there, here])]))
-    before = torch.cat([torch.zeros(1, dtype=torch.long), nodes.cumsum(0)])
-    total = int(nodes.sum())
-    store = GraphStore(
-        before,
-        before * 2,
-        torch.cat(edges, dim=1),
-        codes=torch.randint(3, (total, 1), generator=generator),
-        table=torch.eye(3),
-        values=torch.empty(total, 0),
-    )
+    kinds = torch.randint(3, (int(nodes.sum()),), generator=generator)
+    keys = {
+        "x": Laid(torch.eye(3)[kinds], nodes),
+        "edge_index": Laid(torch.cat(edges, dim=1), 2 * nodes, beside=True, step=nodes),
+    }
+    store = GraphStore(nodes, keys)
     order = torch.randperm(count, generator=generator)
     parts = torch.split(order, [count // 2, count // 4, count // 4])
     train, validation, test = (Graphs(store, rows, labels[rows]) for rows in parts)

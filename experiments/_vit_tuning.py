@@ -10,9 +10,8 @@ from torch import nn
 
 from hma.backbones.vit import vit
 from hma.config import HMAConfig
-from hma.data import PreparationOptions, Task, open_source, prepare
+from hma.data import PreparationOptions, Task, builtin, open_source, prepare
 from hma.data.location import MissingDataError, data_folder
-from hma.data.sets.torchvision_sets import image_set
 from hma.methods import Method, erm, with_hma
 from hma.tables.memory_row import WORDS, memory_row
 from hma.tables.table import Budget, Problem, Row
@@ -80,7 +79,7 @@ def set_problem(name: str, *, model: str = MODEL, weights: Path | None = None) -
     """Return the column of a data set that hma knows, such as ``"dtd"``.
 
     Args:
-        name: One of ``hma.data.sets.torchvision_sets.IMAGE_SETS``.
+        name: A built-in image set, such as ``"dtd"``.
         model: A Vision Transformer of timm.
         weights: A local file; by default :func:`weights_file` of the model.
     """
@@ -164,7 +163,7 @@ def ablation_rows(*, tuning: str, recipe: Mapping[str, Any], **config: Any) -> d
 
 
 def _known(seed: int, *, name: str) -> Task:
-    return image_set(name, seed=seed).task
+    return builtin(name, seed=seed).task
 
 
 def _own(seed: int, *, folder: Path) -> Task:

@@ -17,8 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from hma.backbones import resnet18
-from hma.data import Task
-from hma.data.sets.torchvision_sets import image_set
+from hma.data import Task, builtin
 from hma.methods import erm, npt
 from hma.tables import Budget, Problem, Row, Table, memory_row
 from hma.training import Recipe
@@ -28,7 +27,7 @@ BATCH = 128
 
 def data(seed: int) -> Task:
     """Return CIFAR-10: all training images, none for validation, its test images."""
-    return image_set("cifar10", seed=seed).task
+    return builtin("cifar10", seed=seed).task
 
 
 memory = partial(

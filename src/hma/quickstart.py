@@ -9,7 +9,8 @@ from torch import nn
 from hma.backbones import mlp
 from hma.config import HMAConfig
 from hma.data import Task
-from hma.data.sets.digits import colored_digits, digits
+from hma.data.sets.colored_digits import colored_digits
+from hma.data.sets.digits import digits
 from hma.methods import Method, erm, with_hma
 from hma.training import Recipe, SilentProgress, fit
 from hma.training.threads import one_thread

@@ -89,7 +89,7 @@ def test_labels_may_be_words_or_whole_floats(tmp_path):
     [
         ({"data": np.zeros(3)}, "has no array 'x'; it has 'data'"),
         ({"x": np.zeros((3, 2)), "y": np.zeros(2)}, r"y of .* each of the 3 rows .* shape \(2,\)"),
-        ({"x": np.zeros((3, 2)), "y": np.eye(3)}, r"y of .* shape \(3, 3\)"),
+        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 3, 1))}, r"y of .* shape \(3, 3, 1\)"),
         ({"x": np.zeros(3)}, r"x of .* must have shape .* got \(3,\)"),
         ({"x": np.zeros((2, 3, 5, 3))}, r"x of .* must have shape"),
         ({"x": np.array(["a", "b"])}, "x of .* must be numbers"),

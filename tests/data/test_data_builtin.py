@@ -9,8 +9,9 @@ import torch
 
 from hma.data import builtin, is_builtin, open_source, preparation_from_json
 from hma.data.location import cache_folder, data_folder
+from hma.data.sets.colored_digits import colored_digits
 from hma.data.sets.colored_mnist import colored_mnist
-from hma.data.sets.digits import colored_digits, digits
+from hma.data.sets.digits import digits
 from hma.data.sets.mnist import read_idx
 from hma.errors import UserError
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from hma.data import PreparationOptions, builtin, open_source, stream
-from hma.data.sets.torchvision_sets import IMAGE_SETS
+from hma.data.sets import cifar10, cifar100, dtd, flowers102, pets37
 from hma.errors import UserError
 from hma.torchvision_ops import ensure_torchvision
 
@@ -20,6 +20,9 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torchvision") is None, reason="needs the vision extra"
 )
 SMALL = PreparationOptions(image_size=16)
+IMAGE_SETS = {
+    module.ABOUT.name: module.ABOUT for module in (cifar10, cifar100, dtd, pets37, flowers102)
+}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import torch
 from hma.data import PreparationOptions, open_source, stream
 from hma.data.table.preparation import fit_table
 from hma.errors import UserError
+from hma.targets import Classes
 
 MEASURE = """
 import json, resource, sys
@@ -51,7 +52,9 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path, kind):
         for file in (small, large):
             pd.read_csv(file).to_parquet(file.with_suffix(".parquet"), row_group_size=10_000)
         small, large = small.with_suffix(".parquet"), large.with_suffix(".parquet")
-    preparation = fit_table(open_source(small), range(1000), ("a", "b"), PreparationOptions())
+    preparation = fit_table(
+        open_source(small), range(1000), ("a", "b"), Classes(2), PreparationOptions()
+    )
     (tmp_path / "preparation.json").write_text(json.dumps(preparation.to_json()))
     few, before = measured(tmp_path, small)
     many, after = measured(tmp_path, large)
@@ -63,7 +66,8 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path, kind):
 def test_batches_are_of_one_size_across_chunks(tmp_path, batch_size):
     rows = 20_001 if batch_size > 1 else 50
     source = open_source(table(tmp_path / "a.csv", rows))
-    preparation = fit_table(source, range(50), ("a", "b"), PreparationOptions())
+    options = PreparationOptions()
+    preparation = fit_table(source, range(50), ("a", "b"), Classes(2), options)
     batches = list(stream(preparation, source, batch_size))
     sizes = [len(batch.ids) for batch in batches]
     assert set(sizes[:-1]) <= {batch_size}
@@ -76,7 +80,8 @@ def test_labels_come_along_and_a_missing_one_is_named_by_its_row(tmp_path):
     lines = [f"{place},{'ab'[place % 2]}" for place in range(20_000)]
     (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     source = open_source(tmp_path / "a.csv", target="y")
-    preparation = fit_table(source, range(50), ("a", "b"), PreparationOptions())
+    options = PreparationOptions()
+    preparation = fit_table(source, range(50), ("a", "b"), Classes(2), options)
     labels = torch.cat([batch.y for batch in stream(preparation, source, 512)])
     assert labels.tolist() == [0, 1] * 10_000
     lines[19_000] = "5,"
@@ -88,7 +93,8 @@ def test_labels_come_along_and_a_missing_one_is_named_by_its_row(tmp_path):
 
 def test_an_empty_table_streams_nothing(tmp_path):
     source = open_source(table(tmp_path / "a.csv", 20))
-    preparation = fit_table(source, range(20), ("a", "b"), PreparationOptions())
+    options = PreparationOptions()
+    preparation = fit_table(source, range(20), ("a", "b"), Classes(2), options)
     header = (tmp_path / "a.csv").read_text().splitlines()[0]
     (tmp_path / "empty.csv").write_text(header + "\n")
     assert sum(len(batch.ids) for batch in stream(preparation, tmp_path / "empty.csv", 8)) == 0
@@ -96,6 +102,7 @@ def test_an_empty_table_streams_nothing(tmp_path):
 
 def test_a_batch_of_nothing_is_refused(tmp_path):
     source = open_source(table(tmp_path / "a.csv", 20))
-    preparation = fit_table(source, range(20), ("a", "b"), PreparationOptions())
+    options = PreparationOptions()
+    preparation = fit_table(source, range(20), ("a", "b"), Classes(2), options)
     with pytest.raises(UserError, match=r"batch_size must be at least 1, got 0"):
         stream(preparation, source, 0)

@@ -15,6 +15,7 @@ from hma.data import PreparationOptions, open_source, preparation_from_json, pre
 from hma.data.labels import class_names
 from hma.data.table.preparation import TablePreparation, fit_table
 from hma.errors import UserError
+from hma.targets import Classes
 
 PEOPLE = """age,city,score,note,y
 31,Oslo,1.5,,yes
@@ -32,7 +33,13 @@ def written(folder, text, name="people.csv"):
 
 def fitted(source, places=None, **options):
     places = list(range(len(source))) if places is None else places
-    return fit_table(source, places, class_names(source.labels), PreparationOptions(**options))
+    return fit_table(
+        source,
+        places,
+        class_names(source.labels),
+        Classes(len(set(source.labels))),
+        PreparationOptions(**options),
+    )
 
 
 def breast_cancer():
@@ -227,7 +234,9 @@ def test_many_categories_keep_the_most_frequent(tmp_path):
     names = ["a"] * 3 + ["b"] * 2 + ["c", "d"]
     rows = "".join(f"{name},{place % 2}\n" for place, name in enumerate(names))
     source = open_source(written(tmp_path, "name,y\n" + rows), target="y")
-    preparation = fit_table(source, range(7), ("0", "1"), PreparationOptions(max_categories=2))
+    preparation = fit_table(
+        source, range(7), ("0", "1"), Classes(2), PreparationOptions(max_categories=2)
+    )
     assert preparation.shape == (2,)
     assert preparation.split(source).x.tolist() == [[1, 0]] * 3 + [[0, 1]] * 2 + [[0, 0]] * 2
     assert preparation.facts()["rare categories taken as unseen"] == {"name": 2}
@@ -286,7 +295,9 @@ def test_a_preparation_survives_json_and_a_stream_gives_what_a_split_gives(
     file = tmp_path_factory.mktemp("tables") / "any.csv"
     pd.DataFrame(rows, columns=["mixed", "number"]).to_csv(file, index=False)
     source = open_source(file)
-    preparation = fit_table(source, range(0, len(rows), 2), ("a", "b"), PreparationOptions())
+    preparation = fit_table(
+        source, range(0, len(rows), 2), ("a", "b"), Classes(2), PreparationOptions()
+    )
     again = preparation_from_json(json.loads(json.dumps(preparation.to_json())))
     assert again == preparation
     assert isinstance(again, TablePreparation)

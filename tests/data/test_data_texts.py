@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare, stream
-from hma.data.text.preparation import encoder_folder, fit_texts
+from hma.data.text.preparation import fit_texts
+from hma.data.text.tokenizer import encoder_folder
 from hma.errors import UserError
+from hma.targets import Classes
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "a", "film", "##s", "very"]
 ROWS = [
@@ -40,7 +42,7 @@ def written(folder, rows, name="texts.jsonl"):
 
 def fitted(source, encoder, **options):
     return fit_texts(
-        source, [0], ("neg", "pos"), PreparationOptions(encoder=str(encoder), **options)
+        source, [0], ("neg", "pos"), Classes(2), PreparationOptions(encoder=str(encoder), **options)
     )
 
 

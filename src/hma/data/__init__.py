@@ -1,23 +1,22 @@
 """Sources of data become tasks; nothing in here knows a model."""
 
-from hma.data.preparation import Preparation, PreparationOptions, preparation_from_json
-from hma.data.sets.named import BUILTINS, builtin, is_builtin
+from hma.data.graph.store import Graphs, GraphStore
+from hma.data.kinds import preparation_from_json
+from hma.data.label_kinds import Aim
+from hma.data.options import PreparationOptions
+from hma.data.preparation import Preparation
+from hma.data.sets.by_name import BUILTINS, builtin, is_builtin
 from hma.data.source import Source
-from hma.data.sources import open_source
-from hma.data.streaming import stream
-from hma.data.task import (
-    Batch,
-    InMemory,
-    Kind,
-    Split,
-    Task,
-    tensors_of,
-)
+from hma.data.sources import open_source, stream
+from hma.data.task import Batch, InMemory, Kind, Split, Task, tensors_of
 from hma.data.task_from_source import Prepared, prepare
 
 __all__ = [
     "BUILTINS",
+    "Aim",
     "Batch",
+    "GraphStore",
+    "Graphs",
     "InMemory",
     "Kind",
     "Preparation",

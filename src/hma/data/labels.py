@@ -1,10 +1,14 @@
 """Labels as people write them, and the class ids that stand for them."""
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.errors import UserError
@@ -46,7 +50,8 @@ def expect_learnable(labels: Sequence[str]) -> None:
         continuous = len(alone) > len(counts) / 2 and all(
             _number(name) is not None for name in alone
         )
-        hint = "; is the target a quantity rather than a class?" if continuous else ""
+        quantity = "; is the target a quantity rather than a class? Then use --task regression"
+        hint = quantity if continuous else ""
         raise UserError(
             f"{len(alone)} of {len(counts)} classes have one row only ({listed(alone)}), so they "
             f"cannot be both learned and tested; add rows or remove these classes{hint}"
@@ -110,6 +115,14 @@ def listed(values: Sequence[object], shown: int = SHOWN) -> str:
     """
     text = ", ".join(repr(value) for value in values[:shown])
     return text if len(values) <= shown else f"{text} and {len(values) - shown} more"
+
+
+def digest(array: NDArray[Any], labels: Sequence[Any] | None) -> str:
+    """Return the SHA-256 of an array and labels."""
+    found = hashlib.sha256(f"{array.dtype} {array.shape}".encode())
+    found.update(np.ascontiguousarray(array).data)
+    found.update(repr(None if labels is None else list(labels)).encode())
+    return found.hexdigest()
 
 
 def _number(text: str) -> float | None:

@@ -1,183 +1,110 @@
 """Arrays: an ``.npz`` with ``x`` and ``y``, a table or images by the shape of ``x``."""
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
-from torch import Tensor
 
-from hma.data.image.rows import resized, shape_with
+from hma.data.image.array import ArrayImages
+from hma.data.label_kinds import LABEL_KINDS, Aim, label_kind_for
 from hma.data.labels import expect_present, label_text, listed
-from hma.data.table.files import Frame, described
-from hma.data.task import Kind
+from hma.data.table.array import ArrayTable
 from hma.errors import UserError
-from hma.extras import needed
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from hma.targets import YesNo
 
 CHANNELS = (1, 3, 4)
+HEADER = 10_000
+"""Most bytes of the description of an array."""
 
 
-class ArrayTable:
-    """Rows of numbers ``(N, F)``; the columns are named ``x0``, ``x1``, and so on.
+def open_arrays(path: Path, aim: Aim | None = None) -> ArrayTable | ArrayImages:
+    """Open an ``.npz`` with ``x`` and, unless it is to be predicted, ``y``; never unpickles.
 
-    Args:
-        name: Short name.
-        x: The numbers; NaN where missing.
-        labels: Label of each row, if there are any.
-    """
-
-    kind: Kind = "table"
-    skipped: Sequence[str] = ()
-
-    def __init__(self, name: str, x: NDArray[Any], labels: Sequence[str] | None = None) -> None:
-        self.name = name
-        self.x = x
-        self.labels = labels
-        self.target = None if labels is None else "y"
-        self.columns = tuple(f"x{place}" for place in range(x.shape[1]))
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    @cached_property
-    def frame(self) -> Frame:
-        """All rows, the labels in column ``y``."""
-        pandas = needed("pandas", "a table")
-        frame = pandas.DataFrame(self.x.astype(np.float64), columns=list(self.columns))
-        return frame if self.labels is None else frame.assign(y=list(self.labels))
-
-    def chunks(self, rows: int) -> Iterator[Frame]:
-        """Yield all rows in order, ``rows`` at a time."""
-        for first in range(0, len(self.x), rows):
-            yield self.frame.iloc[first : first + rows].reset_index(drop=True)
-
-    def describe(self, place: int) -> str:
-        """Return the row number and the first few values."""
-        return described(place, dict(zip(self.columns, self.x[place].tolist(), strict=True)))
-
-    def thumbnail(self, place: int) -> None:
-        """Return None: a row of a table has no picture."""
-
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of numbers and labels."""
-        return digest(self.x, self.labels)
-
-
-class ArrayImages:
-    """Images of one size held in an array.
+    Only these two are read, and none before its description agrees with its size.
 
     Args:
-        name: Short name.
-        images: ``(N, C, H, W)``, bytes, or floats that are taken as they are.
-        labels: Label of each row, if there are any.
-        unit: Whether 0 is black and full brightness is 1, or 255 for bytes.
+        path: The file.
+        aim: What is learned, see :func:`hma.data.open_source`; ``y`` of several columns holds
+            yes/no labels (0, 1, and NaN where missing) unless it is to be soft labels.
     """
-
-    kind: Kind = "image"
-    skipped: Sequence[str] = ()
-
-    def __init__(
-        self, name: str, images: Tensor, labels: Sequence[str] | None = None, *, unit: bool
-    ) -> None:
-        self.name = name
-        self.images = images
-        self.labels = labels
-        self.unit = unit
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def shape_for(self, places: Sequence[int], size: int | None) -> tuple[int, int, int]:
-        """Return the shape to learn from: that of the array, unless a size is asked for."""
-        channels, height, width = self.images.shape[1:]
-        return (channels, height, width) if size is None else (channels, size, size)
-
-    def read(self, rows: Tensor, shape: tuple[int, int, int], *, keep: bool) -> Tensor:
-        """Return images ``(B, C, H, W)``, resized where ``shape`` is another."""
-        shape_with(self.name, self.images.shape[1], shape)
-        return resized(self.images[rows], shape)
-
-    def describe(self, place: int) -> str:
-        """Return the number of the image."""
-        return f"image {place}"
-
-    def thumbnail(self, place: int) -> "Image":
-        """Return the image; two channels are red and green."""
-        return picture(self.images[place], self.unit)
-
-    def fingerprint(self) -> str:
-        """Return the SHA-256 of pixels and labels."""
-        return digest(self.images.numpy(), self.labels)
-
-
-def open_arrays(path: Path) -> ArrayTable | ArrayImages:
-    """Open an ``.npz`` with ``x`` and, unless it is to be predicted, ``y``; never unpickles."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(
-            f"{path} cannot be read as an .npz of plain arrays: {error}; write it with "
-            "numpy.savez(path, x=..., y=...), without object arrays"
-        ) from error
-    if "x" not in arrays:
-        raise UserError(f"{path} has no array 'x'; it has {listed(sorted(arrays))}")
+    arrays = _read(path, ("x", "y"))
     x, y = arrays["x"], arrays.get("y")
     if x.dtype.kind not in "biuf":
         raise UserError(f"x of {path} must be numbers, got dtype {x.dtype}")
-    labels = None if y is None else _labels(path, y, len(x) if x.ndim else 0)
+    labels = {} if y is None else _labels(path, y, len(x) if x.ndim else 0, aim)
     if x.ndim == 2:
-        return ArrayTable(path.name, x, labels)
-    images = torch.from_numpy(np.ascontiguousarray(_channels_first(path, x)))
-    whole = x.dtype.kind in "biu" and x.size > 0 and x.min() >= 0 and x.max() <= 255
+        return ArrayTable(path.name, x, **labels)
+    images = torch.from_numpy(np.ascontiguousarray(_channels_first(path, x).astype(_plain(x))))
+    whole = bool(x.dtype.kind in "biu" and x.size > 0 and x.min() >= 0 and x.max() <= 255)
     if not whole and not torch.isfinite(images.float()).all():
         raise UserError(f"x of {path} holds images with NaN or infinity; replace these values")
     return ArrayImages(
-        path.name, images.to(torch.uint8 if whole else torch.float32), labels, unit=whole
+        path.name, images.to(torch.uint8 if whole else torch.float32), unit=whole, **labels
     )
 
 
-def digest(array: NDArray[Any], labels: Sequence[str] | None) -> str:
-    """Return the SHA-256 of an array and labels."""
-    found = hashlib.sha256(f"{array.dtype} {array.shape}".encode())
-    found.update(np.ascontiguousarray(array).data)
-    found.update(repr(None if labels is None else list(labels)).encode())
-    return found.hexdigest()
-
-
-def picture(pixels: Tensor, unit: bool) -> "Image":
-    """Return one image ``(C, H, W)`` of any number of channels as a picture to look at."""
-    image = needed("PIL.Image", "showing images")
-    shown = pixels.float()
-    if pixels.dtype != torch.uint8:
-        low, high = (0.0, 1.0) if unit else (float(shown.min()), float(shown.max()))
-        shown = (shown - low) / max(high - low, 1e-12) * 255
-    channels = shown.round().clamp(0, 255).to(torch.uint8)
-    if len(channels) == 2:
-        channels = torch.cat([channels, torch.zeros_like(channels[:1])])  # red, green, no blue
-    if len(channels) not in (1, 3):
-        channels = channels[:3] if len(channels) > 3 else channels[:1]
-    array = channels[0].numpy() if len(channels) == 1 else channels.permute(1, 2, 0).numpy()
-    made: Image = image.fromarray(np.ascontiguousarray(array))
-    return made
-
-
-def _labels(path: Path, y: NDArray[Any], rows: int) -> list[str]:
-    if y.shape != (rows,):
+def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an ``.npz`` that are wanted and there; the first has to be."""
+    try:
+        with ZipFile(path) as file:
+            members = {name.removesuffix(".npy"): name for name in file.namelist()}
+            found = {}
+            for name in set(wanted) & set(members):
+                with file.open(members[name]) as member:
+                    _expect_whole(member, file.getinfo(members[name]).file_size)
+                with file.open(members[name]) as member:
+                    found[name] = npy.read_array(member, allow_pickle=False, max_header_size=HEADER)
+    except Exception as error:  # a damaged file fails in many ways
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"y of {path} must hold one label for each of the {rows} rows of x, got shape {y.shape}"
+            f"{path} cannot be read as an .npz of plain arrays: {reason[:200]}; write it with "
+            "numpy.savez(path, x=..., y=...), without object arrays"
+        ) from error
+    if wanted[0] not in found:
+        raise UserError(f"{path} has no array {wanted[0]!r}; it has {listed(sorted(members))}")
+    return found
+
+
+def _expect_whole(member: IO[bytes], size: int) -> None:
+    """Raise unless an array has as many bytes as its description says."""
+    version = npy.read_magic(member)
+    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = header(member, max_header_size=HEADER)
+    if dtype.hasobject:
+        raise ValueError("it holds an object array")
+    told = member.tell() + prod(shape) * dtype.itemsize
+    if told != size:
+        raise ValueError(f"an array of shape {shape} and dtype {dtype} is not {size} bytes")
+
+
+def _plain(x: NDArray[Any]) -> Any:
+    """Return a dtype of the same kind that torch has in the order of bytes of this machine."""
+    return np.float32 if x.dtype.kind == "f" and x.dtype.itemsize < 4 else x.dtype.newbyteorder("=")
+
+
+def _labels(path: Path, y: NDArray[Any], rows: int, aim: Aim | None) -> dict[str, Any]:
+    """Return the raw labels, of what kind they are and what they are called."""
+    if y.ndim not in (1, 2) or len(y) != rows or (y.ndim == 2 and y.shape[1] < 1):
+        raise UserError(
+            f"y of {path} must hold one label for each of the {rows} rows of x, or one row of "
+            f"labels, got shape {y.shape}"
         )
-    found = [label_text(value) for value in y.tolist()]
-    missing = [place for place, label in enumerate(found) if label is None]
+    columns = 1 if y.ndim == 1 else y.shape[1]
+    kind = label_kind_for(aim, columns) if y.ndim == 1 or columns > 1 else YesNo.kind
+    found: list[Any] = [_text(value) for value in y.tolist()]
+    missing = [place for place, label in enumerate(found) if LABEL_KINDS[kind].missing(label)]
     expect_present(missing, rows, f"y of {path}")
-    return [label for label in found if label is not None]
+    names = tuple(f"y{place}" for place in range(columns)) if y.ndim == 2 else ("y",)
+    return {"labels": found, "label_kind": kind, "label_names": names}
+
+
+def _text(value: Any) -> Any:
+    return tuple(map(label_text, value)) if isinstance(value, list) else label_text(value)
 
 
 def _channels_first(path: Path, x: NDArray[Any]) -> NDArray[Any]:

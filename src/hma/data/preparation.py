@@ -1,155 +1,136 @@
 """What turns rows of a source into what a backbone takes: fitted on training rows, kept as JSON."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol, get_args
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from hma.data.labels import encode
+from hma.data.label_kinds import LABEL_KINDS
+from hma.data.options import PreparationOptions
 from hma.data.source import Source
 from hma.data.task import Batch, Kind, Split
 from hma.errors import UserError
+from hma.json_files import Default, checked
+from hma.targets import Classes, Target, target_from_json
 
 FORMAT = 1
-Transform = Literal["measured", "vit", "vit-mirror"]
 
 
-class Preparation(Protocol):
-    """Everything learned from the training rows that a prediction needs again."""
+@dataclass(frozen=True)
+class Preparation(ABC):
+    """Everything learned from the training rows that a prediction needs again.
 
-    @property
-    def kind(self) -> Kind:
-        """What a row is."""
-        ...
+    A subclass is a dataclass of numbers, texts and tuples of them; ``fields_in_json`` says what
+    its fields look like there, see :func:`hma.json_files.checked`.
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of their ids."""
-        ...
+    Args:
+        classes: Names of the classes in the order of their ids, or of several labels, or of the
+            one number.
+        target: What a label is; one of ``classes`` if not given.
+    """
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one row as a backbone sees it."""
-        ...
+    classes: tuple[str, ...]
+    target: Target = field(default=None, kw_only=True)  # type: ignore[assignment]  # set below
 
+    kind: ClassVar[Kind]
+    fields_in_json: ClassVar[Mapping[str, Any]]
+
+    def __post_init__(self) -> None:
+        if self.target is None:
+            object.__setattr__(self, "target", Classes(max(len(self.classes), 1)))
+
+    if TYPE_CHECKING:  # a field here, computed there; a dataclass would take it for a default
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """Shape of one row as a backbone sees it."""
+
+    @abstractmethod
     def split(self, source: Source, places: Sequence[int] | None = None) -> Split:
-        """Return rows of ``source`` as a split; labels are -1 where the source has none."""
-        ...
+        """Return rows of ``source`` as a split; labels are unknown where the source has none."""
+
+    def splits(
+        self,
+        source: Source,
+        places: Mapping[str, Sequence[int]],
+        options: PreparationOptions,
+        seed: int,
+    ) -> Mapping[str, Split]:
+        """Return all splits of a task; ``seed`` decides what training sees of them."""
+        return {name: self.split(source, rows) for name, rows in places.items()}
 
     def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
         """Yield all rows in order without keeping them; ids are rows of the source."""
-        ...
+        split = self.split(source)
+        for places in torch.split(torch.arange(len(split)), batch_size):
+            yield split.batch(places)
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Say in JSON values what is done to the rows."""
-        ...
+
+    def training_facts(self, options: PreparationOptions) -> dict[str, Any]:
+        """Say what is done to training rows alone."""
+        return {}
+
+    # ------------------------------------------------------------------------- labels
+
+    def labels_of(self, source: Source, places: Sequence[int] | None = None) -> Tensor:
+        """Return the labels of rows of a source, unknown ones where it has none."""
+        labels = source.labels
+        if labels is None:
+            return self.target.unknown(len(source) if places is None else len(places))
+        chosen = labels if places is None else [labels[place] for place in places]
+        return self.encoded(chosen, source)
+
+    def encoded(self, raw: Sequence[Any], source: Source) -> Tensor:
+        """Return raw labels as the target takes them, ``(N,)`` or ``(N, T)``."""
+        if source.label_kind != self.target.kind:
+            raise UserError(
+                f"{source.labels_from} holds labels of kind {source.label_kind!r}, but the model "
+                f"was prepared for {self.target.kind!r}; give labels of that kind"
+            )
+        kind = LABEL_KINDS[self.target.kind]
+        return kind.encoded(raw, self.classes, source.labels_from)
+
+    # --------------------------------------------------------------------------- JSON
 
     def to_json(self) -> dict[str, Any]:
         """Return everything in JSON values."""
-        ...
+        own = {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        labels = own.pop("target")
+        return {"kind": self.kind, "format": FORMAT, "labels": labels, **own}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """Return what :meth:`to_json` wrote, or raise a ``ValueError`` for what it did not."""
+        shape = {
+            "classes": list[str],
+            "labels": Default(dict[str, Any] | None),
+            **cls.fields_in_json,
+        }
+        found = checked(values, shape)
+        target = None if found["labels"] is None else target_from_json(found["labels"])
+        own = {name: cls._revived(name, found[name]) for name in ("classes", *cls.fields_in_json)}
+        if target is not None:
+            own["target"] = target
+        made = cls(**own)
+        if len(made.classes) != made.target.outputs or len(set(made.classes)) != len(made.classes):
+            raise ValueError(f"{len(made.classes)} names for {made.target}")
+        return made
+
+    @classmethod
+    def _revived(cls, name: str, value: Any) -> Any:
+        """Return the value of a field; lists were tuples."""
+        if isinstance(value, list):
+            return tuple(cls._revived(name, item) for item in value)
+        return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreparationOptions:
-    """Choices about the input, each for one kind of data.
-
-    Example:
-        >>> PreparationOptions(image_size=0, max_length=9)
-        Traceback (most recent call last):
-        hma.errors.UserError: image_size must be at least 1, got 0
-    """
-
-    image_size: int | None = None
-    """Images: side in pixels; by default 32 where the median side is 48 or less, else 224."""
-    transform: Transform | None = None
-    """Images: 'measured' takes mean and deviation from the training rows, and --augment shifts by
-    up to 4 pixels and mirrors; 'vit' is 224 pixels and 0.5 for both, and --augment cuts out random
-    parts and mirrors; 'vit-mirror' only mirrors. By default as the data's authors do, or
-    'measured'."""
-    augment: bool | None = None
-    """Images: train on random variants; by default only where the data's authors do."""
-    encoder: str | None = None
-    """Text: folder or name of the encoder whose tokenizer cuts the text."""
-    max_length: int = 128
-    """Text: tokens kept of each text."""
-    categorical: tuple[str, ...] = ()
-    """Tables: columns of numbers to be taken as categories."""
-    max_categories: int = 256
-    """Tables: categories kept of a column, the most frequent ones; the rest counts as unseen."""
-    node_attributes: bool | None = None
-    """Graphs: use the node attributes; by default only where there are no node labels."""
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be at least 1, got {getattr(self, name)}"
-            for name in ("image_size", "max_length", "max_categories")
-            if getattr(self, name) is not None and getattr(self, name) < 1
-        ]
-        if self.transform not in (None, *get_args(Transform)):
-            allowed = ", ".join(map(repr, get_args(Transform)))
-            problems.append(f"transform must be one of {allowed}, got {self.transform!r}")
-        if problems:
-            raise UserError("; ".join(problems))
-
-    def expect_for(self, kind: Kind) -> None:
-        """Raise if a choice was made that means nothing for this kind of data."""
-        for field in fields(self):
-            if getattr(self, field.name) != field.default and CONCERNS[field.name] != kind:
-                raise UserError(
-                    f"{field.name} is for data of kind {CONCERNS[field.name]!r}, but the source "
-                    f"is of kind {kind!r}; leave it out"
-                )
-
-
-CONCERNS: dict[str, Kind] = {
-    "image_size": "image",
-    "transform": "image",
-    "augment": "image",
-    "encoder": "text",
-    "max_length": "text",
-    "categorical": "table",
-    "max_categories": "table",
-    "node_attributes": "graph",
-}
-
-
-def label_ids(source: Source, classes: Sequence[str], places: Sequence[int] | None) -> Tensor:
-    """Return the class ids of rows of a source, -1 for each where it has no labels."""
-    labels = source.labels
-    if labels is None:
-        return torch.full((len(source) if places is None else len(places),), -1)
-    return encode(labels if places is None else [labels[place] for place in places], classes)
-
-
-def preparation_from_json(values: dict[str, Any]) -> Preparation:
-    """Return the preparation that ``to_json`` wrote.
-
-    Args:
-        values: What ``to_json`` returned, or ``json.loads`` of it.
-    """
-    from hma.data.graph.preparation import GraphPreparation
-    from hma.data.image.preparation import ImagePreparation
-    from hma.data.table.preparation import TablePreparation
-    from hma.data.text.preparation import TextPreparation
-
-    if values.get("format") != FORMAT:
-        raise UserError(
-            f"the preparation has format {values.get('format')!r}, this version of hma reads "
-            f"{FORMAT}; train again, or use the version that wrote it"
-        )
-    try:
-        match values["kind"]:
-            case "table":
-                return TablePreparation.from_json(values)
-            case "image":
-                return ImagePreparation.from_json(values)
-            case "graph":
-                return GraphPreparation.from_json(values)
-            case "text":
-                return TextPreparation.from_json(values)
-            case kind:
-                raise UserError(f"the preparation is for data of an unknown kind, {kind!r}")
-    except (KeyError, TypeError) as error:
-        raise UserError(f"the preparation is damaged: {error!r}; train again") from error
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.to_json() if hasattr(value, "to_json") else value

@@ -1,53 +1,53 @@
 """What a source is: rows of one kind, with or without labels, that can be shown to a person."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hma.data.task import Kind
 from hma.errors import UserError
+from hma.targets import Classes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class Source(Protocol):
+class Source(ABC):
     """Rows as they are on disk, before anything is fitted to them."""
 
-    @property
-    def name(self) -> str:
-        """Short name, as printed in tables."""
-        ...
+    kind: ClassVar[Kind]
+    """What a row is."""
+    name: str
+    """Short name, as printed in tables."""
+    labels: Sequence[Any] | None
+    """Raw label of every row: text, or where a row has several, a tuple; None without labels."""
+    label_kind: str = Classes.kind
+    """What the labels are, see ``hma.data.label_kinds.LABEL_KINDS``."""
+    label_names: tuple[str, ...] = ("label",)
+    """What several labels of a row, or one number, are called; classes are named by the labels."""
+    skipped: Sequence[str] = ()
+    """Files left out because they cannot be read."""
 
     @property
-    def kind(self) -> Kind:
-        """What a row is."""
-        ...
+    def labels_from(self) -> str:
+        """What holds the labels, for messages."""
+        return f"the label of {self.name}"
 
-    @property
-    def labels(self) -> Sequence[str] | None:
-        """Raw label of every row; None where the source has none."""
-        ...
-
-    @property
-    def skipped(self) -> Sequence[str]:
-        """Files left out because they cannot be read."""
-        ...
-
+    @abstractmethod
     def __len__(self) -> int:
         """Return the number of rows."""
-        ...
 
+    @abstractmethod
     def describe(self, place: int) -> str:
         """Say in a few words which row ``place`` is."""
-        ...
 
     def thumbnail(self, place: int) -> "Image | None":
-        """Return a picture of row ``place``, if the rows are pictures."""
-        ...
+        """Return a picture of row ``place``; None where rows are no pictures."""
+        return None
 
+    @abstractmethod
     def fingerprint(self) -> str:
         """Return the SHA-256 of the content."""
-        ...
 
 
 def expect_kind(source: Source, kind: Kind) -> None:

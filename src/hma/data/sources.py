@@ -1,28 +1,93 @@
-"""From what a user writes for SOURCE to a source."""
+"""From what a user writes for SOURCE to a source, and from a source to its rows in order."""
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 from hma.data.graph.tu_folder import GraphFolder, find_adjacency
 from hma.data.image.folder import ImageFolder
+from hma.data.label_kinds import Aim, label_kind_for
 from hma.data.npz import open_arrays
-from hma.data.sets.named import BUILTINS, builtin_source, is_builtin
+from hma.data.preparation import Preparation
+from hma.data.sets.by_name import BUILTINS, builtin_source, is_builtin
 from hma.data.source import Source
 from hma.data.table.files import TableFile, is_table
+from hma.data.task import Batch
 from hma.data.text.files import TextFile
 from hma.errors import UserError
 
-MAY_BE = (
-    "a folder of class-named image folders, a CSV or Parquet file with --target COLUMN, an .npz "
-    'with x and y, a TU-format graph folder, a .jsonl of {"text": ..., "label": ...}, or one of '
-    + ", ".join(BUILTINS)
+
+@dataclass(frozen=True)
+class Asked:
+    """How a file or folder is to be read."""
+
+    path: Path
+    columns: tuple[str, ...]
+    aim: Aim | None
+    skip_bad_files: bool
+
+
+class Reader(NamedTuple):
+    """One thing that SOURCE may be."""
+
+    what: str
+    """In words."""
+    fits: Callable[[Path], bool]
+    open: Callable[[Asked], Source]
+
+
+def _table(asked: Asked) -> Source:
+    if asked.aim is not None and not asked.columns:
+        raise UserError(f"task {asked.aim!r} needs a target; name its column with --target")
+    kind = label_kind_for(asked.aim, max(len(asked.columns), 1))
+    return TableFile(asked.path, asked.columns, label_kind=kind)
+
+
+def _numbered(source: Source, asked: Asked) -> Source:
+    """Return a source whose labels stand in one place each."""
+    source.label_kind = label_kind_for(asked.aim, 1)
+    return source
+
+
+READERS = (
+    Reader(
+        "a folder of class-named image folders",
+        lambda path: path.is_dir() and find_adjacency(path) is None,
+        lambda asked: _numbered(
+            ImageFolder(asked.path, skip_bad_files=asked.skip_bad_files), asked
+        ),
+    ),
+    Reader(
+        "a CSV or Parquet file with --target COLUMN",
+        lambda path: is_table(path) and path.is_file(),
+        _table,
+    ),
+    Reader(
+        "an .npz with x and y",
+        lambda path: path.suffix.lower() == ".npz",
+        lambda asked: open_arrays(asked.path, asked.aim),
+    ),
+    Reader(
+        "a TU-format graph folder",
+        lambda path: find_adjacency(path) is not None,
+        lambda asked: _numbered(GraphFolder(asked.path), asked),
+    ),
+    Reader(
+        'a .jsonl of {"text": ..., "label": ...}',
+        lambda path: path.suffix.lower() in (".jsonl", ".ndjson"),
+        lambda asked: _numbered(TextFile(asked.path), asked),
+    ),
 )
+MAY_BE = ", ".join([*(reader.what for reader in READERS)]) + f", or one of {', '.join(BUILTINS)}"
 
 
 def open_source(
     spec: str | Path,
     *,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
+    task: Aim | None = None,
     data_root: Path | None = None,
     skip_bad_files: bool = False,
     seed: int = 0,
@@ -31,35 +96,59 @@ def open_source(
 
     Args:
         spec: A path, or the name of built-in data; a ``Path`` is never taken for a name.
-        target: Column of the labels, for tables; leave it out to predict.
+        target: Column of the labels, for tables, or several columns of yes/no labels; leave it
+            out to predict.
+        task: What is learned: ``"classes"``, ``"regression"`` for a number, or ``"soft"`` for
+            shares of classes, a column each; by default classes, or yes/no labels for several
+            columns.
         data_root: Where built-in data is; ``$HMA_DATA`` or the cache folder if not given.
         skip_bad_files: Leave out images that cannot be read, and list them in ``skipped``.
         seed: Decides built-in data that is made by chance, such as the colours of colored-mnist.
     """
+    columns = (target,) if isinstance(target, str) else tuple(target or ())
     if isinstance(spec, str) and is_builtin(spec):
-        _no_target(spec, target)
+        _no_target(spec, columns)
+        if task is not None:
+            raise UserError(f"{spec} has classes of its own; leave task out, got {task!r}")
         return builtin_source(spec, seed=seed, data_root=data_root)
     path = Path(spec).expanduser()
-    if not path.exists():
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:  # too long for a name, or with a NUL in it
+        raise UserError(f"{str(spec)[:80]!r} cannot be a path: {error}") from error
+    if not there:
         raise UserError(_unknown(str(spec), path))
-    if is_table(path) and path.is_file():
-        return TableFile(path, target)
-    _no_target(str(spec), target)
-    if path.is_dir():
-        if find_adjacency(path) is not None:
-            return GraphFolder(path)
-        return ImageFolder(path, skip_bad_files=skip_bad_files)
-    if path.suffix.lower() == ".npz":
-        return open_arrays(path)
-    if path.suffix.lower() in (".jsonl", ".ndjson"):
-        return TextFile(path)
+    if not is_table(path) or not path.is_file():
+        _no_target(str(spec), columns)
+    for reader in READERS:
+        if reader.fits(path):
+            return reader.open(Asked(path, columns, task, skip_bad_files))
     raise UserError(f"{path} is of no kind that can be read; SOURCE may be {MAY_BE}")
 
 
-def _no_target(spec: str, target: str | None) -> None:
-    if target is not None:
+def stream(
+    preparation: Preparation, source: Source | str | Path, batch_size: int
+) -> Iterator[Batch]:
+    """Yield all rows of a source, prepared; memory does not grow with a CSV, JSONL or folder.
+
+    The ids of a batch are rows of the source; ``y`` is unknown where the source has no labels.
+
+    Args:
+        preparation: What was fitted at training.
+        source: A source, or what :func:`open_source` takes.
+        batch_size: Rows per batch; the last may be smaller.
+    """
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, got {batch_size}")
+    opened = open_source(source) if isinstance(source, str | Path) else source
+    return preparation.stream(opened, batch_size)
+
+
+def _no_target(spec: str, columns: tuple[str, ...]) -> None:
+    if columns:
+        shown = columns[0] if len(columns) == 1 else columns
         raise UserError(
-            f"target is for CSV and Parquet files, got {target!r} with {spec}; leave it out"
+            f"target is for CSV and Parquet files, got {shown!r} with {spec}; leave it out"
         )
 
 

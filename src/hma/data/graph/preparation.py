@@ -1,162 +1,168 @@
 """Graphs as PyG batches: node labels or degrees as features, as the training graphs say."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.graph.store import Graphs, GraphStore
+from hma.data.graph.store import Cut, Graphs, GraphStore, Laid
 from hma.data.graph.tu_folder import GraphFolder
-from hma.data.preparation import FORMAT, PreparationOptions, label_ids
+from hma.data.options import PreparationOptions
+from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.data.table.columns import mean_and_std
-from hma.data.task import Batch, Kind
 from hma.errors import UserError
+from hma.json_files import Default
+from hma.targets import Target
 
 LARGEST_ONE_HOT_DEGREE = 2000
 
 
+Pairs = tuple[tuple[float, float], ...]
+"""Mean and deviation of each of several values."""
+
+
 @dataclass(frozen=True)
-class GraphPreparation:
-    """Node features; the first of these that is not empty, then the attributes.
+class GraphPreparation(Preparation):
+    """Node features; the first of these that is not empty, then the attributes. Edges likewise.
 
     Args:
-        classes: Names of the classes.
         node_labels: Values of each kind of node label in training, one-hot; others are zeros.
         degrees: Width of the one-hot degree, one more than the largest in training, which
             stands for all larger ones; 0 for none.
         degree: Mean and deviation of the degree in training, where one-hot would be too wide.
         attributes: Mean and deviation of each node attribute in training.
+        edge_labels, edge_attributes: The same for edges, where they are used.
     """
 
-    classes: tuple[str, ...]
     node_labels: tuple[tuple[int, ...], ...] = ()
     degrees: int = 0
     degree: tuple[float, float] | None = None
-    attributes: tuple[tuple[float, float], ...] = ()
-    kind: Kind = "graph"
+    attributes: Pairs = ()
+    edge_labels: tuple[tuple[int, ...], ...] = ()
+    edge_attributes: Pairs = ()
+
+    kind = "graph"
+    fields_in_json: ClassVar = {
+        "node_labels": list[list[int]],
+        "degrees": int,
+        "degree": list[float] | None,
+        "attributes": list[list[float]],
+        "edge_labels": Default(list[list[int]], []),
+        "edge_attributes": Default(list[list[float]], []),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.degrees <= LARGEST_ONE_HOT_DEGREE:
+            raise ValueError(f"degrees must be from 0 to {LARGEST_ONE_HOT_DEGREE}")
+        for values in (*self.node_labels, *self.edge_labels):
+            if not values or list(values) != sorted(set(values)):
+                raise ValueError("labels of nodes and edges must be listed in order, each once")
+        one = () if self.degree is None else (self.degree,)
+        for pair in (*one, *self.attributes, *self.edge_attributes):
+            if len(pair) != 2 or not all(map(math.isfinite, pair)) or pair[1] <= 0:
+                raise ValueError(f"{pair} is no mean and deviation")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of values at a node."""
-        labels = sum(len(values) for values in self.node_labels)
-        return (labels + self.degrees + (self.degree is not None) + len(self.attributes),)
+        """Number of values at a node, then at an edge if edges have any."""
+        nodes = sum(map(len, self.node_labels)) + self.degrees + (self.degree is not None)
+        edges = sum(map(len, self.edge_labels)) + len(self.edge_attributes)
+        return (nodes + len(self.attributes), *([edges] if edges else []))
 
     def split(self, source: Source, places: Sequence[int] | None = None) -> Graphs:
         """Return graphs, collated in memory."""
-        return self.splits(source, [places])[0]
+        return self._split(self.store(source), source, places)
 
-    def splits(self, source: Source, parts: Sequence[Sequence[int] | None]) -> list[Graphs]:
+    def splits(
+        self,
+        source: Source,
+        places: Mapping[str, Sequence[int]],
+        options: PreparationOptions,
+        seed: int,
+    ) -> Mapping[str, Graphs]:
         """Return several splits of a source over one store."""
         store = self.store(source)
-        every = range(len(source))
-        return [
-            Graphs(
-                store,
-                torch.tensor(list(every if places is None else places), dtype=torch.long),
-                label_ids(source, self.classes, places),
-            )
-            for places in parts
-        ]
+        return {name: self._split(store, source, rows) for name, rows in places.items()}
 
-    def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
-        """Yield the graphs in order; the source itself is in memory."""
-        split = self.split(source)
-        for places in torch.split(torch.arange(len(split)), batch_size):
-            yield split.batch(places)
+    def _split(self, store: GraphStore, source: Source, places: Sequence[int] | None) -> Graphs:
+        rows = torch.tensor(list(range(len(source)) if places is None else places)).long()
+        return Graphs(store, rows, self.labels_of(source, places))
 
     def store(self, source: Source) -> GraphStore:
         """Return all graphs of a source with their features."""
         expect_kind(source, self.kind)
         graphs = cast("GraphFolder", source)
+        nodes, edges = graphs.nodes_before.diff(), graphs.edges_before.diff()
+        codes, values = self._node_features(graphs)
+        keys = {"edge_index": Laid(graphs.edges, edges, beside=True, step=nodes)}
+        own = {"codes": codes, "values": values}
+        keys |= {name: Laid(each, nodes) for name, each in own.items() if each.shape[1]}
+        if len(self.shape) > 1:
+            keys["edge_attr"] = Laid(self._edge_features(graphs), edges)
+        width = sum(map(len, self.node_labels))
+        one_hot = torch.cat([torch.eye(width), torch.zeros(1, width)])
+        table = one_hot if self.node_labels else torch.eye(self.degrees)
+        return GraphStore(nodes, keys, finish=partial(_with_features, table))
+
+    def _node_features(self, graphs: GraphFolder) -> tuple[Tensor, Tensor]:
+        """Return rows of the table of one-hot features ``(N, K)``, and numbers ``(N, A)``."""
         nodes = int(graphs.nodes_before[-1])
-        codes, table = torch.empty(nodes, 0, dtype=torch.long), torch.empty(0, 0)
-        values = [torch.empty(nodes, 0)]
+        codes, values = torch.empty(nodes, 0, dtype=torch.long), [torch.empty(nodes, 0)]
         if self.node_labels:
-            codes, table = self._label_codes(graphs)
+            labels = expected(graphs, "node_labels", len(self.node_labels))
+            codes = _codes(labels, self.node_labels)
         elif self.degrees:
             codes = graphs.out_degrees().clamp(max=self.degrees - 1)[:, None]
-            table = torch.eye(self.degrees)
         elif self.degree is not None:
             values.append(_standard(graphs.out_degrees()[:, None], [self.degree]))
         if self.attributes:
-            values.append(_standard(self._attributes(graphs), self.attributes))
-        return GraphStore(
-            graphs.nodes_before,
-            graphs.edges_before,
-            graphs.edges,
-            codes=codes,
-            table=table,
-            values=torch.cat(values, dim=1),
-        )
+            numbers = expected(graphs, "node_attributes", len(self.attributes))
+            values.append(_standard(numbers, self.attributes))
+        return codes, torch.cat(values, dim=1)
 
-    def _label_codes(self, graphs: GraphFolder) -> tuple[Tensor, Tensor]:
-        given = 0 if graphs.node_labels is None else graphs.node_labels.shape[1]
-        if graphs.node_labels is None or given != len(self.node_labels):
-            raise UserError(
-                f"{graphs.name} has {given} labels at a node, the training graphs had "
-                f"{len(self.node_labels)}; give NAME_node_labels.txt with as many a line"
-            )
-        width = sum(len(values) for values in self.node_labels)
-        codes, first = [], 0
-        for column, values in zip(graphs.node_labels.T, self.node_labels, strict=True):
-            known = torch.tensor(values)
-            place = torch.searchsorted(known, column.contiguous()).clamp(max=len(known) - 1)
-            codes.append(torch.where(known[place] == column, place + first, width))
-            first += len(values)
-        return torch.stack(codes, dim=1), torch.cat([torch.eye(width), torch.zeros(1, width)])
-
-    def _attributes(self, graphs: GraphFolder) -> Tensor:
-        given = 0 if graphs.node_attributes is None else graphs.node_attributes.shape[1]
-        if graphs.node_attributes is None or given != len(self.attributes):
-            raise UserError(
-                f"{graphs.name} has {given} attributes at a node, the training graphs had "
-                f"{len(self.attributes)}; give NAME_node_attributes.txt with as many a line"
-            )
-        return graphs.node_attributes
+    def _edge_features(self, graphs: GraphFolder) -> Tensor:
+        """Return what each edge says, ``(E, A)``."""
+        found = []
+        if self.edge_labels:
+            labels = expected(graphs, "edge_labels", len(self.edge_labels))
+            found = [
+                (column[:, None] == torch.tensor(values)).float()
+                for column, values in zip(labels.T, self.edge_labels, strict=True)
+            ]
+        if self.edge_attributes:
+            numbers = expected(graphs, "edge_attributes", len(self.edge_attributes))
+            found.append(_standard(numbers, self.edge_attributes))
+        return torch.cat(found, dim=1)
 
     def facts(self) -> dict[str, Any]:
-        """Say what the node features are."""
-        found = {
-            "node features": [
-                *(f"label, one-hot over {len(values)}" for values in self.node_labels),
-                *([f"degree, one-hot over {self.degrees}"] if self.degrees else []),
-                *(["degree, standardised"] if self.degree is not None else []),
-                *([f"{len(self.attributes)} attributes, standardised"] if self.attributes else []),
-            ],
-            "edges": "as listed, each once, no self-loops; edge labels and attributes not used",
-        }
-        return dict(found)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON values."""
+        """Say what the features of nodes and edges are."""
+        nodes = [f"label, one-hot over {len(values)}" for values in self.node_labels]
+        nodes += [f"degree, one-hot over {self.degrees}"] if self.degrees else []
+        nodes += ["degree, standardised"] if self.degree is not None else []
+        nodes += [f"{len(self.attributes)} attributes, standardised"] if self.attributes else []
+        edges = [f"label, one-hot over {len(values)}" for values in self.edge_labels]
+        numbers = len(self.edge_attributes)
+        edges += [f"{numbers} attributes, standardised"] if numbers else []
+        used = f"features {'; '.join(edges)}" if edges else "edge labels and attributes not used"
         return {
-            "format": FORMAT,
-            **asdict(self),
-            "classes": list(self.classes),
-            "node_labels": [list(values) for values in self.node_labels],
-            "degree": None if self.degree is None else list(self.degree),
-            "attributes": [list(pair) for pair in self.attributes],
+            "node features": nodes,
+            "edges": f"as listed, each once, no self-loops; {used}",
         }
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "GraphPreparation":
-        """Return what :meth:`to_json` wrote."""
-        mean, std = values["degree"] or (0.0, 0.0)
-        return cls(
-            classes=tuple(values["classes"]),
-            node_labels=tuple(tuple(kind) for kind in values["node_labels"]),
-            degrees=values["degrees"],
-            degree=None if values["degree"] is None else (mean, std),
-            attributes=tuple((mean, std) for mean, std in values["attributes"]),
-        )
 
 
 def fit_graphs(
-    source: Source, places: Sequence[int], classes: tuple[str, ...], options: PreparationOptions
+    source: Source,
+    places: Sequence[int],
+    classes: tuple[str, ...],
+    target: Target,
+    options: PreparationOptions,
 ) -> GraphPreparation:
     """Learn from the graphs at ``places`` what a node's features are."""
     graphs = cast("GraphFolder", source)
@@ -170,17 +176,86 @@ def fit_graphs(
     if wanted and graphs.node_attributes is None:
         raise UserError(f"{graphs.name} has no node attributes; leave node_attributes out")
     attributes = graphs.node_attributes if wanted or (wanted is None and labels is None) else None
-    pairs = () if attributes is None else tuple(map(_moments, attributes[nodes].T))
+    make = partial(
+        GraphPreparation,
+        classes,
+        target=target,
+        attributes=_pairs(attributes, nodes),
+        **(_fitted_edges(graphs, chosen) if options.edge_labels else {}),
+    )
     if labels is not None:
-        kinds = tuple(tuple(np.unique(kind).tolist()) for kind in labels[nodes].T.numpy())
-        return GraphPreparation(classes, node_labels=kinds, attributes=pairs)
+        return make(node_labels=_values(labels, nodes))
     if attributes is not None:
-        return GraphPreparation(classes, attributes=pairs)
+        return make()
     degrees = graphs.out_degrees()[nodes]
     largest = int(degrees.max())
     if largest < LARGEST_ONE_HOT_DEGREE:
-        return GraphPreparation(classes, degrees=largest + 1)
-    return GraphPreparation(classes, degree=_moments(degrees))
+        return make(degrees=largest + 1)
+    return make(degree=_moments(degrees))
+
+
+def _fitted_edges(graphs: GraphFolder, chosen: Tensor) -> dict[str, Any]:
+    if graphs.edge_labels is None and graphs.edge_attributes is None:
+        raise UserError(
+            f"{graphs.name} has neither edge labels nor edge attributes; leave edge_labels out"
+        )
+    edges = torch.repeat_interleave(chosen, graphs.edges_before.diff())  # (E,)
+    if not edges.any():
+        raise UserError(
+            f"the training graphs of {graphs.name} have no edges; leave edge_labels out"
+        )
+    return {
+        "edge_labels": _values(graphs.edge_labels, edges),
+        "edge_attributes": _pairs(graphs.edge_attributes, edges),
+    }
+
+
+def _values(labels: Tensor | None, chosen: Tensor) -> tuple[tuple[int, ...], ...]:
+    """Return the values of each kind of label among the chosen rows."""
+    kinds = () if labels is None else labels[chosen].T.numpy()
+    return tuple(tuple(np.unique(kind).tolist()) for kind in kinds)
+
+
+def _pairs(numbers: Tensor | None, chosen: Tensor) -> Pairs:
+    """Return mean and deviation of each number over the chosen rows."""
+    return () if numbers is None else tuple(map(_moments, numbers[chosen].T))
+
+
+def expected(graphs: GraphFolder, part: str, count: int) -> Tensor:
+    """Return labels or attributes of a source, or say that there are not as many as in training."""
+    found: Tensor | None = getattr(graphs, part)
+    given = 0 if found is None else found.shape[1]
+    if found is None or given != count:
+        where, what = part.split("_")
+        one = "a node" if where == "node" else "an edge"
+        raise UserError(
+            f"{graphs.name} has {given} {what} at {one}, the "
+            f"training graphs had {count}; give NAME_{part}.txt with as many a line"
+        )
+    return found
+
+
+def _codes(labels: Tensor, kinds: tuple[tuple[int, ...], ...]) -> Tensor:
+    """Return the place of each label among all known values, ``(N, K)``; the last for others."""
+    width = sum(map(len, kinds))
+    codes, first = [], 0
+    for column, values in zip(labels.T, kinds, strict=True):
+        known = torch.tensor(values)
+        place = torch.searchsorted(known, column.contiguous()).clamp(max=len(known) - 1)
+        codes.append(torch.where(known[place] == column, place + first, width))
+        first += len(values)
+    return torch.stack(codes, dim=1)
+
+
+def _with_features(table: Tensor, cut: Cut) -> Cut:
+    """Return a cut with features ``x`` in place of codes and values."""
+    parts = []
+    if "codes" in cut:
+        each = [table[column] for column in cut.pop("codes").unbind(dim=1)]
+        parts.append(each[0] if len(each) == 1 else torch.stack(each).sum(dim=0))
+    if "values" in cut:
+        parts.append(cut.pop("values"))
+    return {**cut, "x": parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)}
 
 
 def _moments(values: Tensor) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """Graphs laid end to end, so that a batch is cut with a few index operations and never collated."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -8,78 +9,117 @@ import torch
 from torch import Tensor
 
 from hma.data.task import Batch
+from hma.errors import UserError
 from hma.extras import needed
 
 GraphBatch = Any
 """A ``torch_geometric.data.Batch``; PyG carries no types."""
+Graph = Any
+"""A ``torch_geometric.data.Data``."""
+Cut = dict[str, Any]
+"""What a batch holds, by key."""
+
+
+class Laid:
+    """What all graphs have under one key, laid end to end.
+
+    Args:
+        whole: ``(n, ...)``, or ``(rows, n)`` where the graphs stand beside each other.
+        counts: How many of the ``n`` each graph has, ``(G,)``.
+        beside: Whether they stand beside each other, as the ends of edges do.
+        step: How much later graphs of a batch count on for each graph before them, ``(G,)``:
+            its nodes for numbers of nodes; None for values that stay as they are.
+    """
+
+    def __init__(
+        self, whole: Tensor, counts: Tensor, *, beside: bool = False, step: Tensor | None = None
+    ) -> None:
+        self.counts = counts
+        self.step = step
+        self.rows = len(whole) if beside else 0
+        self.none = whole[:, :0] if beside else whole[:0]
+        sizes = counts.tolist()
+        # views into the whole, one for each graph: laying views end to end copies whole stretches
+        parts = whole.unbind() if beside else [whole]
+        self.views = [torch.split(part.contiguous(), sizes) for part in parts]
+
+    def cut(self, places: list[int], graphs: Tensor) -> Tensor:
+        """Return what the graphs at ``places``, the same as ``graphs``, have."""
+        if not places:
+            return self.none
+        found = torch.cat([views[place] for views in self.views for place in places])
+        if self.rows:
+            found = found.view(self.rows, -1)  # (rows * n,) -> (rows, n)
+        if self.step is not None:
+            before = _before(self.step[graphs])[:-1]
+            shift = torch.repeat_interleave(before, self.counts[graphs])  # (n,)
+            found = found + (shift if self.rows else shift.view(-1, *[1] * (found.dim() - 1)))
+        return found
 
 
 class GraphStore:
-    """Graphs and their node features, collated once.
-
-    A node's features are rows of ``table``, summed over its ``codes``, then its ``values``;
-    one-hot features so cost one number per node.
+    """All graphs of a data set under every key they have, collated once.
 
     Args:
-        nodes_before, edges_before: Where each graph begins, ``(G + 1,)``.
-        edges: Node numbers inside their own graph, ``(2, E)``.
-        codes: Rows of ``table`` for each node, ``(N, K)``.
-        table: ``(rows, width)``.
-        values: Numbers of each node, ``(N, A)``.
+        nodes: Number of nodes of each graph, ``(G,)``.
+        keys: What they have, by key.
+        finish: Makes what a batch holds of what was cut, such as features of codes.
+        lists: What is no tensor, such as a name: one for each graph, by key.
     """
 
     def __init__(
         self,
-        nodes_before: Tensor,
-        edges_before: Tensor,
-        edges: Tensor,
+        nodes: Tensor,
+        keys: Mapping[str, Laid],
         *,
-        codes: Tensor,
-        table: Tensor,
-        values: Tensor,
+        finish: Callable[[Cut], Cut] = lambda cut: cut,
+        lists: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self.nodes, self.edges = nodes_before.diff(), edges_before.diff()
-        self.table = table
-        self.shapes = codes.shape[1], values.shape[1]
-        nodes, edge_counts = self.nodes.tolist(), self.edges.tolist()
-        # views into the whole, one for each graph: laying views end to end copies whole stretches
-        self.codes = torch.split(codes, nodes)
-        self.values = torch.split(values, nodes)
-        self.sources = torch.split(edges[0].contiguous(), edge_counts)
-        self.targets = torch.split(edges[1].contiguous(), edge_counts)
+        self.nodes = nodes
+        self.keys = keys
+        self.finish = finish
+        self.lists = lists or {}
+
+    @classmethod
+    def of(cls, graphs: Iterable[Graph]) -> "GraphStore":
+        """Collate graphs of PyG, such as a data set of its own: every key of theirs is kept."""
+        graphs = list(graphs)
+        if not graphs:
+            raise UserError("graphs must hold at least one graph, got none")
+        names = sorted(set(graphs[0].keys()) - {"num_nodes"})
+        for place, graph in enumerate(graphs):
+            if sorted(set(graph.keys()) - {"num_nodes"}) != names:
+                raise UserError(
+                    f"graphs must all have the keys {', '.join(names)}, got "
+                    f"{', '.join(sorted(graph.keys()))} in graph {place}"
+                )
+        nodes = torch.tensor([graph.num_nodes or 0 for graph in graphs])
+        keys, lists = {}, {}
+        for name in names:
+            values = [graph[name] for graph in graphs]
+            if isinstance(values[0], bool | int | float):
+                values = [torch.tensor([value]) for value in values]
+            if isinstance(values[0], Tensor):
+                keys[name] = _laid(name, graphs, values)
+            else:
+                lists[name] = values
+        return cls(nodes, keys, lists=lists)
 
     def cut(self, graphs: Tensor) -> GraphBatch:
         """Return the graphs ``(B,)``, in that order, as one PyG batch."""
         places = graphs.tolist()
-        nodes, edges = self.nodes[graphs], self.edges[graphs]
-        ends = [self.sources[place] for place in places] + [self.targets[place] for place in places]
-        before = _before(nodes)
-        shift = torch.repeat_interleave(before[:-1], edges)  # (e,)
-        # type.__call__ leaves out PyG's look at the signature, most of the cost of a small batch
-        batch = type.__call__(
-            _batch_class(),
-            x=self.features(places),
-            edge_index=_laid(ends, graphs).view(2, -1) + shift,  # (2e,) -> (2, e)
-            batch=torch.repeat_interleave(nodes),  # (n,)
-            ptr=before,
+        nodes = self.nodes[graphs]
+        found: Cut = {name: laid.cut(places, graphs) for name, laid in self.keys.items()}
+        found |= {name: [values[place] for place in places] for name, values in self.lists.items()}
+        batch = copy(_empty_batch())  # most of the cost of a small batch would be making it anew
+        batch.update(
+            {
+                **self.finish(found),
+                "batch": torch.repeat_interleave(nodes),  # (n,)
+                "ptr": _before(nodes),
+            }
         )
-        private = batch.__dict__  # what lets PyG take the batch apart again
-        private["_num_graphs"] = len(places)
-        private["_slice_dict"] = {"x": before, "edge_index": _before(edges)}
-        private["_inc_dict"] = {"x": torch.zeros_like(nodes), "edge_index": before[:-1]}
         return batch
-
-    def features(self, places: list[int]) -> Tensor:
-        """Return the features of all nodes of some graphs, ``(n, F)``."""
-        kinds, numbers = self.shapes
-        parts = []
-        if kinds:
-            codes = _laid([self.codes[place] for place in places], self.codes[0])  # (n, K)
-            each = [self.table[column] for column in codes.unbind(dim=1)]
-            parts.append(each[0] if len(each) == 1 else torch.stack(each).sum(dim=0))
-        if numbers:
-            parts.append(_laid([self.values[place] for place in places], self.values[0]))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 class Graphs:
@@ -88,13 +128,34 @@ class Graphs:
     Args:
         store: All graphs.
         rows: Which of them belong to the split, ``(N,)``.
-        labels: Class ids ``(N,)``.
+        labels: Class ids ``(N,)``, or what else the target takes.
     """
 
     def __init__(self, store: GraphStore, rows: Tensor, labels: Tensor) -> None:
         self.store = store
         self.rows = rows
         self.labels = labels
+
+    @classmethod
+    def of(cls, graphs: Iterable[Graph]) -> "Graphs":
+        """Return all graphs of a PyG data set; the labels are their ``y``.
+
+        Example:
+            >>> Data = needed("torch_geometric.data", "the example", extra="graph").Data
+            >>> edge = torch.tensor([[0, 1], [1, 0]])
+            >>> pair = Data(x=torch.ones(2, 3), edge_index=edge, edge_attr=edge.T, y=1)
+            >>> batch = Graphs.of([pair, pair]).batch(torch.tensor([1, 0]))
+            >>> batch.y, batch.x.edge_attr.shape
+            (tensor([1, 1]), torch.Size([4, 2]))
+        """
+        store = GraphStore.of(graphs)
+        if "y" not in store.keys:
+            raise UserError("graphs must have labels y, one row for each graph")
+        everything = torch.arange(len(store.nodes))
+        labels = store.keys["y"].cut(everything.tolist(), everything)
+        if len(labels) != len(everything):
+            raise UserError(f"y must have one row for each graph, got {tuple(labels.shape)}")
+        return cls(store, everything, labels)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -104,16 +165,27 @@ class Graphs:
         return Batch(self.store.cut(self.rows[places]), self.labels[places], places)
 
 
+def _laid(name: str, graphs: Sequence[Graph], values: list[Tensor]) -> Laid:
+    """Lay what PyG's graphs have under a key as PyG itself would collate it."""
+    values = [value[None] if value.dim() == 0 else value for value in values]
+    axis = graphs[0].__cat_dim__(name, values[0])
+    if axis is None:
+        values, axis = [value[None] for value in values], 0
+    beside = axis % values[0].dim() > 0
+    if beside and (values[0].dim() != 2 or axis % 2 != 1):
+        raise UserError(f"key {name!r} stands beside in more than two axes, got axis {axis}")
+    counts = torch.tensor([value.shape[axis] for value in values])
+    steps = [graph.__inc__(name, value) for graph, value in zip(graphs, values, strict=True)]
+    if not all(isinstance(step, int) for step in steps):
+        raise UserError(f"key {name!r} counts on by {steps[0]}; only whole numbers can be laid")
+    step = torch.tensor(steps) if any(steps) else None
+    return Laid(torch.cat(values, dim=axis), counts, beside=beside, step=step)
+
+
 def _before(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
 
 
-def _laid(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """Lay tensors end to end, be there any or none."""
-    return torch.cat(list(parts)) if parts else like[:0]
-
-
 @cache
-def _batch_class() -> type:
-    """Return the class that PyG gives to a batch of plain graphs."""
-    return type(needed("torch_geometric.data", "graphs").Batch())
+def _empty_batch() -> GraphBatch:
+    return needed("torch_geometric.data", "graphs", extra="graph").Batch()

@@ -1,7 +1,8 @@
 """Graphs in the format of the TU collection: a few text files for a whole data set."""
 
 import hashlib
-from collections.abc import Sequence
+import warnings
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.data.labels import expect_present, listed
-from hma.data.task import Kind
+from hma.data.source import Source
 from hma.errors import UserError
 
 Integers = NDArray[np.int64]
 
 
-class GraphFolder:
+class GraphFolder(Source):
     """Graphs of a TU folder, whole in memory, laid end to end.
 
     Edges are read as they are listed, directed; self-loops are dropped and an edge that is
@@ -29,11 +30,11 @@ class GraphFolder:
     Shape:
         - ``nodes_before``, ``edges_before``: ``(G + 1,)``, where each graph begins.
         - ``edges``: ``(2, E)``, node numbers inside their own graph.
-        - ``node_labels``: ``(N, K)`` or None; ``node_attributes``: ``(N, A)`` or None.
+        - ``node_labels``, ``node_attributes``: ``(N, K)`` or None.
+        - ``edge_labels``, ``edge_attributes``: ``(E, K)`` or None; read when first asked for.
     """
 
-    kind: Kind = "graph"
-    skipped: Sequence[str] = ()
+    kind = "graph"
 
     def __init__(self, path: Path) -> None:
         adjacency = find_adjacency(path)
@@ -41,18 +42,14 @@ class GraphFolder:
             raise UserError(f"{path} holds no graphs: neither raw/NAME_A.txt nor NAME_A.txt")
         self.folder = adjacency.parent
         self.name = adjacency.name.removesuffix("_A.txt")
+        self.labels = self._graph_labels()
         graph_of, count = self._graph_of_nodes()
         order = np.argsort(graph_of, kind="stable")  # nodes of a graph need not stand together
         sizes = np.bincount(graph_of, minlength=count)
         self.nodes_before = torch.from_numpy(_before(sizes))
         self._read_edges(graph_of, order)
-        labels = self._rows("node_labels", np.int64, len(order))
-        attributes = self._rows("node_attributes", np.float64, len(order))
-        self.node_labels = None if labels is None else torch.from_numpy(labels[order])
-        self.node_attributes = None if attributes is None else torch.from_numpy(attributes[order])
-        if attributes is not None and not np.isfinite(attributes).all():
-            raise UserError(f"{self._file('node_attributes')} holds NaN or infinity; replace them")
-        self.labels: Sequence[str] | None = self._graph_labels(count)
+        self.node_labels = self._values("node_labels", np.int64, len(order), order)
+        self.node_attributes = self._values("node_attributes", np.float64, len(order), order)
 
     def __len__(self) -> int:
         return len(self.nodes_before) - 1
@@ -71,18 +68,47 @@ class GraphFolder:
                 f"{self._file('graph_indicator')} must count graphs from 1, got "
                 f"{graph_of.min() + 1}"
             )
-        return graph_of, int(graph_of.max()) + 1
+        count = int(graph_of.max()) + 1
+        if self.labels is not None and len(self.labels) != count:
+            raise UserError(
+                f"{self._file('graph_labels')} must have a line for each of {count} graphs, got "
+                f"{len(self.labels)}"
+            )
+        if self.labels is None and count > len(graph_of):
+            raise UserError(
+                f"{self._file('graph_indicator')} names graph {count}, but there are only "
+                f"{len(graph_of)} nodes; number the graphs from 1 without gaps"
+            )
+        return graph_of, count
 
-    def _graph_labels(self, count: int) -> list[str] | None:
+    def _graph_labels(self) -> list[str] | None:
         file = self._file("graph_labels")
         if not file.exists():
             return None
-        found = [line.strip() for line in file.read_text().splitlines()]
-        if len(found) != count:
-            raise UserError(f"{file} must have a line for each of {count} graphs, got {len(found)}")
+        try:
+            found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} cannot be read as text: {error}") from error
         missing = [place for place, label in enumerate(found) if label.lower() in ("", "nan")]
-        expect_present(missing, count, str(file))
+        expect_present(missing, len(found), str(file))
         return found
+
+    @cached_property
+    def edge_labels(self) -> Tensor | None:
+        """Labels of each edge."""
+        return self._values("edge_labels", np.int64, self._lines, self._edge_lines)
+
+    @cached_property
+    def edge_attributes(self) -> Tensor | None:
+        """Numbers of each edge."""
+        return self._values("edge_attributes", np.float64, self._lines, self._edge_lines)
+
+    def _values(self, part: str, dtype: type, rows: int, order: Integers) -> Tensor | None:
+        """Return what a file says of each node or edge, in their order here."""
+        read = self._rows(part, dtype, rows)
+        if read is not None and not np.isfinite(read).all():
+            raise UserError(f"{self._file(part)} holds NaN or infinity; replace them")
+        return None if read is None else torch.from_numpy(read[order])
 
     def _read_edges(self, graph_of: Integers, order: Integers) -> None:
         read = self._rows("A", np.int64, None)
@@ -105,9 +131,14 @@ class GraphFolder:
             )
         place = np.empty_like(order)
         place[order] = np.arange(nodes)
-        ends = place[ends[ends[:, 0] != ends[:, 1]]]
-        keys = np.sort(ends[:, 0] * nodes + ends[:, 1])  # by source, then by target
-        once = keys[np.diff(keys, prepend=-1) != 0]
+        lines = np.flatnonzero(ends[:, 0] != ends[:, 1])
+        self._lines = len(ends)
+        ends = place[ends[lines]]
+        keys = ends[:, 0] * nodes + ends[:, 1]
+        by_ends = np.argsort(keys, kind="stable")  # by source, then by target
+        first = np.diff(keys[by_ends], prepend=-1) != 0
+        self._edge_lines = lines[by_ends[first]]
+        once = keys[by_ends[first]]
         source, target = once // nodes, once % nodes
         graph = graph_of[order][source]
         starts = self.nodes_before.numpy()[graph]
@@ -122,12 +153,14 @@ class GraphFolder:
         file = self._file(part)
         if not file.exists():
             return None
-        if file.stat().st_size == 0:
-            return np.empty((0, 2 if part == "A" else 1), dtype)
         try:
-            read: NDArray[Any] = np.loadtxt(file, dtype=dtype, delimiter=",", ndmin=2)
-        except (ValueError, OSError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a file of blank lines holds no data, as it may
+                read: NDArray[Any] = np.loadtxt(file, dtype=dtype, delimiter=",", ndmin=2)
+        except (ValueError, OSError, OverflowError) as error:
             raise UserError(f"{file} cannot be read as numbers: {error}") from error
+        if read.size == 0:
+            read = np.empty((0, 2 if part == "A" else 1), dtype)
         if rows is not None and len(read) != rows:
             raise UserError(
                 f"{file} must have {rows} lines, as the other files say, got {len(read)}"
@@ -151,13 +184,10 @@ class GraphFolder:
         nodes, edges = self.size(place)
         return f"graph {place} ({nodes} nodes, {edges} edges)"
 
-    def thumbnail(self, place: int) -> None:
-        """Return None: a graph has no picture of its own."""
-
     def fingerprint(self) -> str:
         """Return the SHA-256 of the files."""
         found = hashlib.sha256()
-        for file in sorted(self.folder.glob(f"{self.name}_*.txt")):
+        for file in sorted(filter(Path.is_file, self.folder.glob(f"{self.name}_*.txt"))):
             found.update(f"{file.name}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
         return found.hexdigest()
 

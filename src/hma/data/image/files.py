@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from hma.data.image.crops import part_of
-from hma.data.image.rows import Shape, shape_with
-from hma.data.task import Kind
+from hma.data.image.rows import ImageRows, Shape, shape_with
 from hma.errors import UserError
 from hma.extras import needed
 
@@ -31,7 +30,7 @@ READ = 256
 GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 
 
-class ImageFiles:
+class ImageFiles(ImageRows):
     """Pictures in files, several decoded at a time; pixels are kept while they fit a limit.
 
     Args:
@@ -41,9 +40,6 @@ class ImageFiles:
         skip_bad_files: Decode every file now and leave out those that cannot be read.
         memory_limit: Bytes of decoded pixels kept.
     """
-
-    kind: Kind = "image"
-    unit = True
 
     def __init__(
         self,
@@ -63,9 +59,7 @@ class ImageFiles:
         if not kept:
             raise UserError(f"none of the {len(found)} images in {path} can be read")
         self.files = [file for file, _ in kept]
-        self.labels: Sequence[str] | None = [
-            label for _, label in kept if label is not None
-        ] or None
+        self.labels = [label for _, label in kept if label is not None] or None
         self._kept: dict[Shape, tuple[Tensor, Tensor]] = {}
 
     def __len__(self) -> int:

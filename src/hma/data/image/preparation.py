@@ -1,17 +1,20 @@
 """Images as tensors: one size, one number of channels, mean and deviation of the training rows."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from hma.data.image.crops import THROWS, dice_of, parts_of, words_of
 from hma.data.image.files import ImageFiles
+from hma.data.image.folder import ImageFolder
 from hma.data.image.rows import ImageRows, Shape
 from hma.data.image.split import (
+    AUGMENTATIONS,
     Augmentation,
     Images,
     draws,
@@ -19,12 +22,16 @@ from hma.data.image.split import (
     normalised,
     shifted_and_mirrored,
 )
-from hma.data.preparation import FORMAT, PreparationOptions, Transform, label_ids
+from hma.data.options import PreparationOptions, Transform
+from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
-from hma.data.task import Batch, Kind
+from hma.data.task import Batch
 from hma.errors import UserError
+from hma.json_files import Default
+from hma.targets import Target
 
 READ = 256
+LARGEST_SIDE = 2**16
 AUGMENTATION: dict[Transform, Augmentation] = {
     "measured": "shift",
     "vit": "crop",
@@ -35,24 +42,40 @@ VIT_SIZE, VIT_GRAY = 224, 0.5
 
 
 @dataclass(frozen=True)
-class ImagePreparation:
+class ImagePreparation(Preparation):
     """Size, channels and normalisation.
 
     Args:
-        classes: Names of the classes.
         shape: Channels, height, width.
         mean, std: Of each channel over the training rows.
         unit: Whether pixels run from black to full brightness, rather than being any numbers.
         augmentation: What training does at random, where it is asked to.
     """
 
-    classes: tuple[str, ...]
     shape: Shape
     mean: tuple[float, ...]
     std: tuple[float, ...]
     unit: bool
     augmentation: Augmentation = "shift"
-    kind: Kind = "image"
+
+    kind = "image"
+    fields_in_json: ClassVar = {
+        "shape": list[int],
+        "mean": list[float],
+        "std": list[float],
+        "unit": bool,
+        "augmentation": Default(Augmentation, "shift"),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = len(self.shape) == 3 and all(0 < size <= LARGEST_SIDE for size in self.shape)
+        if not sizes or not len(self.mean) == len(self.std) == self.shape[0]:
+            raise ValueError(f"shape {self.shape} with {len(self.mean)} means is no image")
+        if not all(map(math.isfinite, self.mean)) or not all(
+            0 < std < math.inf for std in self.std
+        ):
+            raise ValueError(f"mean {self.mean} and std {self.std} must be finite, std above 0")
 
     def split(
         self,
@@ -70,7 +93,7 @@ class ImagePreparation:
         """
         images = self._checked(source)
         rows = torch.arange(len(source)) if places is None else torch.as_tensor(list(places))
-        labels = label_ids(source, self.classes, places)
+        labels = self.labels_of(source, places)
         read = partial(_read, images, rows.long(), self.shape)
         variant = (
             None
@@ -78,6 +101,30 @@ class ImagePreparation:
             else partial(self._variant, images, rows.long(), augment_seed)
         )
         return Images(read, labels, mean=self.mean, std=self.std, variant=variant)
+
+    def splits(
+        self,
+        source: Source,
+        places: Mapping[str, Sequence[int]],
+        options: PreparationOptions,
+        seed: int,
+    ) -> Mapping[str, Images]:
+        """Return all splits; training rows are augmented if asked for.
+
+        Files of a user are all read once, so that a bad one is named before training.
+        """
+        if isinstance(source, ImageFolder):
+            for rows in torch.split(torch.arange(len(source)), READ):
+                source.read(rows, self.shape, keep=True)
+        seeds = {"train": seed if options.augment else None}
+        return {
+            name: self.split(source, rows, augment_seed=seeds.get(name))
+            for name, rows in places.items()
+        }
+
+    def training_facts(self, options: PreparationOptions) -> dict[str, Any]:
+        """Say what training does at random."""
+        return {"augmentation": AUGMENTATIONS[self.augmentation]} if options.augment else {}
 
     def _variant(
         self, images: ImageRows, rows: Tensor, seed: int, places: Tensor, epoch: int
@@ -125,27 +172,13 @@ class ImagePreparation:
             "std": list(self.std),
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON values."""
-        lists = {name: list(getattr(self, name)) for name in ("classes", "shape", "mean", "std")}
-        return {"format": FORMAT, **asdict(self), **lists}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "ImagePreparation":
-        """Return what :meth:`to_json` wrote."""
-        channels, height, width = values["shape"]
-        return cls(
-            tuple(values["classes"]),
-            (channels, height, width),
-            mean=tuple(values["mean"]),
-            std=tuple(values["std"]),
-            unit=values["unit"],
-            augmentation=values.get("augmentation", "shift"),
-        )
-
 
 def fit_images(
-    source: Source, places: Sequence[int], classes: tuple[str, ...], options: PreparationOptions
+    source: Source,
+    places: Sequence[int],
+    classes: tuple[str, ...],
+    target: Target,
+    options: PreparationOptions,
 ) -> ImagePreparation:
     """Learn size, channels, mean and deviation from the rows at ``places``.
 
@@ -163,8 +196,21 @@ def fit_images(
             "of other numbers; use transform 'measured'"
         )
     return ImagePreparation(
-        classes, shape, mean, std, images.unit, augmentation=AUGMENTATION[transform]
+        classes,
+        shape,
+        mean,
+        std,
+        bool(images.unit),
+        augmentation=AUGMENTATION[transform],
+        target=target,
     )
+
+
+def as_they_are(classes: tuple[str, ...], shape: tuple[int, ...]) -> ImagePreparation:
+    """Return a preparation that leaves pixels of full brightness 1 as they are."""
+    channels, height, width = shape
+    zeros, ones = (0.0,) * channels, (1.0,) * channels
+    return ImagePreparation(classes, (channels, height, width), zeros, ones, unit=True)
 
 
 def _measured(
@@ -184,13 +230,6 @@ def _measured(
     std = (squares / count - mean * mean).clamp(min=0).sqrt()
     std[std < 1e-6 * scale] = scale  # a channel of one brightness
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
-
-
-def read_all(source: Source, shape: Shape) -> None:
-    """Read every image once, so that a file that cannot be read is named before training."""
-    images = cast("ImageRows", source)
-    for rows in torch.split(torch.arange(len(source)), READ):
-        images.read(rows, shape, keep=True)
 
 
 def _read(images: ImageRows, rows: Tensor, shape: Shape, places: Tensor) -> Tensor:

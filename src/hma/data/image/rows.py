@@ -1,31 +1,33 @@
 """What images have in common, whether they are files or arrays."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from hma.data.source import Source
+from hma.data.task import Kind
 from hma.errors import UserError
 
 Shape = tuple[int, int, int]
 """Channels, height, width."""
 
 
-class ImageRows(Source, Protocol):
+class ImageRows(Source, ABC):
     """A source of kind "image"."""
 
-    @property
-    def unit(self) -> bool:
-        """Whether 0 is black and full brightness is 1, or 255 for bytes."""
-        ...
+    kind: ClassVar[Kind] = "image"
+    unit: bool = True
+    """Whether 0 is black and full brightness is 1, or 255 for bytes."""
 
+    @abstractmethod
     def shape_for(self, places: Sequence[int], size: int | None) -> Shape:
         """Return the shape to learn from, given the training rows and the size asked for."""
-        ...
 
+    @abstractmethod
     def read(self, rows: Tensor, shape: Shape, *, keep: bool) -> Tensor:
         """Return images ``(B, C, H, W)`` of ``shape``, bytes or floats.
 
@@ -34,7 +36,6 @@ class ImageRows(Source, Protocol):
             shape: What they are converted and resized to.
             keep: Whether decoded images may be held for the next time.
         """
-        ...
 
 
 def shape_with(name: str, channels: int, shape: Shape) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hma.data.image.preparation import ImagePreparation
-from hma.data.image.rows import Shape, resized, shape_with
-from hma.data.npz import digest, picture
+from hma.data.image.array import picture
+from hma.data.image.preparation import as_they_are
+from hma.data.image.rows import ImageRows, Shape, resized, shape_with
+from hma.data.labels import digest
 from hma.data.sets.mnist import TRAIN, mnist_images
-from hma.data.task import Kind, Task
+from hma.data.sets.named_set import Asked, NamedSet
+from hma.data.task import Task
 from hma.data.task_from_source import Prepared
 from hma.errors import UserError
 
@@ -27,7 +29,7 @@ ENVIRONMENT = 25_000
 TEST_FLIP = 0.9
 
 
-class PaintedImages:
+class PaintedImages(ImageRows):
     """Gray images shown in one of two colours, or in neither; painted when asked for.
 
     Args:
@@ -38,10 +40,6 @@ class PaintedImages:
         labels: Label of each row.
     """
 
-    kind: Kind = "image"
-    skipped: Sequence[str] = ()
-    unit = True
-
     def __init__(
         self, name: str, images: Tensor, image: Tensor, colour: Tensor, labels: Sequence[str]
     ) -> None:
@@ -49,7 +47,7 @@ class PaintedImages:
         self.images = images
         self.image = image
         self.colour = colour
-        self.labels: Sequence[str] | None = labels
+        self.labels = labels
 
     def __len__(self) -> int:
         return len(self.image)
@@ -127,11 +125,11 @@ def colored_mnist(
         [CLASSES[value] for value in label.tolist()],
     )
     facts = {"flips": list(flips), "noise": noise, "test flip": TEST_FLIP, "seed": seed}
-    return _prepared(source, label, environment, size, facts)
+    return _split(source, environment, size, facts)
 
 
-def _prepared(
-    source: PaintedImages, label: Tensor, environment: Tensor, size: int, facts: dict[str, object]
+def _split(
+    source: PaintedImages, environment: Tensor, size: int, facts: dict[str, object]
 ) -> Prepared:
     both = 2 * ENVIRONMENT
     tests = (len(source) - TRAIN) // 2
@@ -141,7 +139,7 @@ def _prepared(
         "reversed": torch.arange(TRAIN, TRAIN + tests),
         "gray": torch.arange(TRAIN + tests, TRAIN + 2 * tests),
     }
-    plain = ImagePreparation(CLASSES, (2, size, size), (0.0, 0.0), (1.0, 1.0), unit=True)
+    plain = as_they_are(CLASSES, (2, size, size))
     splits = {}
     for name, part in rows.items():
         splits[name] = plain.split(source, part.tolist())
@@ -178,3 +176,14 @@ def _expect_sound(size: int, *probabilities: float) -> None:
 
 def _coin(probability: Tensor, generator: torch.Generator) -> Tensor:
     return (torch.rand(len(probability), generator=generator) < probability).long()
+
+
+def _prepared(asked: Asked) -> Prepared:
+    asked.expect_no_options()
+    size = int(asked.found["size"] or 14)
+    return colored_mnist(asked.seed, size=size, data_root=asked.data_root, download=asked.download)
+
+
+SET = NamedSet(
+    ("colored-mnist", "colored-mnist:28"), r"colored-mnist(:(?P<size>14|28))?", _prepared
+)

@@ -1,9 +1,15 @@
-"""scikit-learn's 8x8 digits: few labels, and colours that lie at test time. Nothing to download."""
+"""scikit-learn's 8x8 digits, with few labels if wanted. Nothing to download."""
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from hma.data.image.array import ArrayImages
+from hma.data.image.preparation import as_they_are
+from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.task import InMemory, Task
+from hma.data.task_from_source import Prepared
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -50,45 +56,20 @@ def digit_places(labels: Tensor, seed: int, per_class: int | None = None) -> dic
     return {"train": train, "validation": validation, "test": test}
 
 
-def colored_digits(seed: int, flips: tuple[float, float] = (0.2, 0.1), noise: float = 0.25) -> Task:
-    """Return the digits with a colour that predicts the label in training and misleads at test.
-
-    Label = digit below 5, flipped with probability ``noise``; colour = label, flipped with
-    the probability of its environment. At test time the colour is flipped with 0.9 (reversed)
-    or absent (gray). Validation is drawn from the training environments.
-
-    Example:
-        >>> task = colored_digits(seed=0)
-        >>> task.shape, sorted(task.tests)
-        ((2, 8, 8), ['gray', 'reversed'])
-    """
-    images, digit = digit_images()
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(digit), generator=generator)
-    images, digit = images[order], digit[order]
-    labels = (digit < 5).long() ^ _coin(noise, len(digit), generator)
-    environment = torch.arange(len(digit)) % 2
-    flip = torch.tensor(flips)[environment]
-    colour = labels ^ (torch.rand(len(digit), generator=generator) < flip).long()
-    colour[1437:] = labels[1437:] ^ _coin(0.9, len(digit) - 1437, generator)
-    painted = torch.zeros(len(digit), 2, 8, 8)
-    painted[torch.arange(len(digit)), colour] = images[:, 0]  # the other channel stays dark
-    gray = images[1437:].expand(-1, 2, -1, -1) / 2
-    train, validation, test = slice(0, 1078), slice(1078, 1437), slice(1437, None)
-    return Task(
-        name="coloured digits",
-        kind="image",
-        classes=("5 to 9", "0 to 4"),
-        shape=(2, 8, 8),
-        train=InMemory(painted[train], labels[train], environment[train]),
-        validation=InMemory(painted[validation], labels[validation], environment[validation]),
-        tests={
-            "reversed": InMemory(painted[test], labels[test]),
-            "gray": InMemory(gray, labels[test]),
-        },
-        facts={"flips": list(flips), "noise": noise, "seed": seed, "test flip": 0.9},
+def _prepared(asked: Asked) -> Prepared:
+    asked.expect_no_options()
+    per_class = asked.number("per_class")
+    images, labels = digit_images()
+    names = [DIGITS[label] for label in labels.tolist()]
+    source = ArrayImages("digits", images, names, unit=True)
+    task = digits(asked.seed, per_class)
+    places = digit_places(labels, asked.seed, per_class)
+    return Prepared(
+        replace(task, facts={**task.facts, "fingerprint": source.fingerprint()}),
+        as_they_are(task.classes, task.shape),
+        {name: rows.tolist() for name, rows in places.items()},
+        source,
     )
 
 
-def _coin(probability: float, count: int, generator: torch.Generator) -> Tensor:
-    return (torch.rand(count, generator=generator) < probability).long()
+SET = NamedSet(("digits", "digits:N"), r"digits(:(?P<per_class>\d+))?", _prepared)

@@ -11,8 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hma.data.image.array import ArrayImages
+from hma.data.labels import encode
 from hma.data.location import data_folder, fetch, missing_data
-from hma.data.npz import ArrayImages
+from hma.data.sets.digits import DIGITS
+from hma.data.sets.named_set import Asked, NamedSet
+from hma.data.task_from_source import Prepared, prepare_splits
 from hma.errors import UserError
 
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -65,3 +69,34 @@ def _read(folder: Path, name: str, *, download: bool) -> NDArray[Any]:
             raise missing_data("MNIST", plain, ADDRESS)
         fetch(f"{ADDRESS}{packed.name}", packed, FILES[name])
     return read_idx(plain if plain.exists() else packed)
+
+
+def _prepared(asked: Asked) -> Prepared:
+    per_class = asked.number("per_class")
+    source = mnist_source(asked.data_root, download=asked.download)
+    order = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(asked.seed))
+    train, validation = order[:50_000], order[50_000:]
+    if per_class is not None:
+        labels = encode(source.labels or [], DIGITS)
+        train = torch.cat([train[labels[train] == digit][:per_class] for digit in range(10)])
+    places = {
+        "train": train.tolist(),
+        "validation": validation.tolist(),
+        "test": list(range(TRAIN, len(source))),
+    }
+    facts = {
+        "split": "50,000 for training and 10,000 for validation by seed; MNIST's test images",
+        "seed": asked.seed,
+        "per_class": per_class,
+    }
+    return prepare_splits(
+        source, places, classes=DIGITS, seed=asked.seed, facts=facts, options=asked.options
+    )
+
+
+SET = NamedSet(
+    ("mnist", "mnist:N"),
+    r"mnist(:(?P<per_class>\d+))?",
+    _prepared,
+    lambda asked: mnist_source(asked.data_root),
+)

@@ -8,10 +8,13 @@ from zipfile import BadZipFile, ZipFile
 
 from hma.data.graph.tu_folder import GraphFolder, find_adjacency
 from hma.data.location import data_folder, fetch, missing_data
+from hma.data.sets.named_set import Asked, NamedSet
+from hma.data.task_from_source import Prepared, prepare
 from hma.errors import UserError
 from hma.files import written_whole
 
 ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets/"
+SHARES = {"validation": 0.1, "test": 0.2}
 
 
 def tu_source(name: str, data_root: Path | None = None, *, download: bool = False) -> GraphFolder:
@@ -55,3 +58,16 @@ def _fetch_tu(address: str, name: str, folder: Path) -> None:
     for inside in sorted(texts, key=lambda inside: inside == edges):
         with written_whole(folder / inside) as target:
             target.write_bytes(texts[inside])
+
+
+def _prepared(asked: Asked) -> Prepared:
+    source = tu_source(asked.found["name"] or "", asked.data_root, download=asked.download)
+    return prepare(source, seed=asked.seed, options=asked.options, **SHARES)
+
+
+SET = NamedSet(
+    ("tu:NAME",),
+    r"tu:(?P<name>[\w-]+)",
+    _prepared,
+    lambda asked: tu_source(asked.found["name"] or "", asked.data_root),
+)

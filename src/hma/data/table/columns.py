@@ -1,5 +1,6 @@
 """Columns of a table: how each becomes numbers."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -7,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hma.data.labels import label_text
-from hma.data.preparation import PreparationOptions
+from hma.data.options import PreparationOptions
 from hma.errors import UserError
 from hma.extras import needed
+from hma.json_files import Default, checked
 
 Series = Any
 """A ``pandas.Series``; pandas carries no types."""
@@ -131,18 +133,31 @@ def fit_column(name: str, column: Series, rows: Rows, options: PreparationOption
     return Category(name, tuple(kept), len(known) < len(column), len(ranked) - len(kept))
 
 
+COLUMNS: dict[str, tuple[type[Number | Category | Empty], dict[str, Any]]] = {
+    "number": (Number, {"name": str, "mean": float, "std": float, "indicator": bool}),
+    "category": (
+        Category,
+        {"name": str, "values": list[str], "missing": bool, "rare": Default(int, 0)},
+    ),
+    "empty": (Empty, {"name": str}),
+}
+"""Kinds of columns and what they look like in JSON."""
+
+
 def column_from_json(values: dict[str, Any]) -> Column:
-    """Return the column that ``to_json`` wrote."""
-    rest = {name: value for name, value in values.items() if name != "kind"}
-    match values["kind"]:
-        case "number":
-            return Number(**rest)
-        case "category":
-            return Category(**rest | {"values": tuple(rest["values"])})
-        case "empty":
-            return Empty(**rest)
-        case kind:
-            raise UserError(f"the preparation has a column of an unknown kind, {kind!r}")
+    """Return the column that ``to_json`` wrote, or raise a ``ValueError``."""
+    if values.get("kind") not in COLUMNS:
+        raise ValueError(f"a column has an unknown kind, {values.get('kind')!r}")
+    made, shape = COLUMNS[values["kind"]]
+    found = checked(values, shape, where="a column")
+    given = {name: found[name] for name in shape}
+    if "values" in given:
+        given["values"] = tuple(given["values"])
+    if "std" in given and not (math.isfinite(given["mean"]) and 0 < given["std"] < math.inf):
+        raise ValueError(
+            f"column {given['name']!r} has mean {given['mean']} and std {given['std']}"
+        )
+    return made(**given)
 
 
 def numbers(name: str, column: Series, rows: Rows) -> Floats:

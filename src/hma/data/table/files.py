@@ -2,18 +2,21 @@
 
 import hashlib
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
 from hma.data.task import Kind
 from hma.errors import UserError
 from hma.extras import needed
+from hma.targets import Classes
 
 CHUNK = 16384
 SHOWN_COLUMNS = 3
@@ -24,30 +27,34 @@ Frame = Any
 """A ``pandas.DataFrame``; pandas carries no types."""
 
 
-class TableRows(Source, Protocol):
+class TableRows(Source, ABC):
     """A source of kind "table"."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns, without the target."""
-        ...
+    kind: ClassVar[Kind] = "table"
+    columns: tuple[str, ...]
+    """Names of the columns, without those of the labels."""
+    target: tuple[str, ...]
+    """Names of the columns that hold the labels."""
+    frame: Frame
+    """All rows, labels included; kept in memory once read."""
 
-    @property
-    def target(self) -> str | None:
-        """Name of the column that holds the labels."""
-        ...
-
-    @property
-    def frame(self) -> Frame:
-        """All rows, target included; kept in memory once read."""
-        ...
-
+    @abstractmethod
     def chunks(self, rows: int) -> Iterator[Frame]:
         """Yield all rows in order, ``rows`` at a time, keeping none."""
-        ...
+
+    def chunk_labels(self, chunk: Frame, first: int = 0) -> list[Any] | None:
+        """Return the raw labels of a chunk that begins with row ``first``, if there are any."""
+        if not self.target:
+            return None
+        columns = [[label_text(cell) for cell in cells(chunk[name])] for name in self.target]
+        found = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        missing = LABEL_KINDS[self.label_kind].missing
+        places = [first + place for place, label in enumerate(found) if missing(label)]
+        expect_present(places, first + len(found), self.labels_from)
+        return found
 
 
-class TableFile:
+class TableFile(TableRows):
     """A CSV or Parquet file.
 
     Cells of a CSV stay text until a preparation, fitted on the whole training part, says which
@@ -55,22 +62,28 @@ class TableFile:
 
     Args:
         path: The file; ``.gz`` is read too.
-        target: Column that holds the labels; None where there are none, or none are wanted.
+        target: Columns that hold the labels; none where there are none, or none are wanted.
+        label_kind: What the labels are.
     """
 
-    kind: Kind = "table"
-    skipped: Sequence[str] = ()
-
-    def __init__(self, path: Path, target: str | None = None) -> None:
+    def __init__(
+        self, path: Path, target: Sequence[str] = (), *, label_kind: str = Classes.kind
+    ) -> None:
         self.path = path
         self.name = path.name
-        self.target = target
+        self.target = tuple(target)
+        self.label_kind = label_kind
+        self.label_names = self.target
         names = self._header()
-        if target is not None and target not in names:
-            near = get_close_matches(target, names, n=1)
-            guess = f"; did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"{path} has no column {target!r}{guess}; it has {listed(names, 30)}")
-        self.columns = tuple(name for name in names if name != target)
+        twice = [name for name in self.target if self.target.count(name) > 1]
+        if twice:
+            raise UserError(f"target names {twice[0]!r} more than once; name each column once")
+        for name in self.target:
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                guess = f"; did you mean {near[0]!r}?" if near else ""
+                raise UserError(f"{path} has no column {name!r}{guess}; it has {listed(names, 30)}")
+        self.columns = tuple(name for name in names if name not in self.target)
 
     def __len__(self) -> int:
         return self._rows
@@ -87,18 +100,22 @@ class TableFile:
         pandas = needed("pandas", "reading a table")
         return pandas.concat(list(self.chunks(CHUNK)), ignore_index=True)
 
-    @property
-    def labels(self) -> Sequence[str] | None:
-        """The target column as text."""
-        return None if self.target is None else self._labels
-
     @cached_property
-    def _labels(self) -> list[str]:
+    def labels(self) -> Sequence[Any] | None:  # type: ignore[override]
+        """The target columns as text."""
+        if not self.target:
+            return None
+        found: list[Any] = []
         held = "frame" in self.__dict__
-        found: list[str | None] = []
         for chunk in [self.frame] if held else self.chunks(CHUNK):
-            found += [label_text(value) for value in cells(chunk[self.target])]
-        return present(found, self)
+            found += self.chunk_labels(chunk, len(found)) or []
+        return found
+
+    @property
+    def labels_from(self) -> str:
+        """The columns and the file."""
+        several = "column" if len(self.target) == 1 else "columns"
+        return f"{several} {listed(self.target)} of {self.name}"
 
     def chunks(self, rows: int) -> Iterator[Frame]:
         """Yield all rows in order, ``rows`` at a time."""
@@ -149,9 +166,6 @@ class TableFile:
         row = self.frame.iloc[place]
         return described(place, {name: row[name] for name in self.columns})
 
-    def thumbnail(self, place: int) -> None:
-        """Return None: a row of a table has no picture."""
-
     def fingerprint(self) -> str:
         """Return the SHA-256 of the file."""
         with open(self.path, "rb") as file:
@@ -180,20 +194,6 @@ def described(place: int, row: dict[str, Any]) -> str:
     return f"row {place}: {cells}{', ...' if len(row) > SHOWN_COLUMNS else ''}"
 
 
-def chunk_labels(table: TableRows, chunk: Frame, first: int) -> list[str] | None:
-    """Return the labels of a chunk that begins with row ``first``; None without a target."""
-    if table.target is None:
-        return None
-    return present([label_text(value) for value in cells(chunk[table.target])], table, first)
-
-
-def present(labels: Sequence[str | None], table: TableRows, first: int = 0) -> list[str]:
-    """Return the labels if none is missing."""
-    missing = [first + place for place, label in enumerate(labels) if label is None]
-    expect_present(missing, first + len(labels), f"column {table.target!r} of {table.name}")
-    return [label for label in labels if label is not None]
-
-
 def cells(column: Any) -> list[Any]:
     """Return the values of a column, None where missing."""
     return [None if gone else value for value, gone in zip(column, column.isna(), strict=True)]
@@ -210,14 +210,14 @@ def _separator(path: Path) -> str:
     return next((mark for mark in (",", ";", "\t") if mark in header), ",")
 
 
-def _plain(frame: Frame, target: str | None) -> Frame:
+def _plain(frame: Frame, target: Sequence[str]) -> Frame:
     """Reduce the many types of Parquet to two: float64, and text with NaN where missing."""
     pandas = needed("pandas", "reading Parquet")
     types = pandas.api.types
     columns = {}
     for name, column in frame.items():
         number = types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype)
-        if number and str(name) != target:
+        if number and str(name) not in target:
             values = column.to_numpy("float64", na_value=float("nan"))
         elif types.is_datetime64_any_dtype(column.dtype):
             start = pandas.Timestamp(0, tz=column.dt.tz)

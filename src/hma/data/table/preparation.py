@@ -2,35 +2,41 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hma.data.labels import encode, listed
-from hma.data.preparation import FORMAT, PreparationOptions, label_ids
+from hma.data.labels import listed
+from hma.data.options import PreparationOptions
+from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.data.table.columns import Category, Column, Empty, Number, column_from_json, fit_column
-from hma.data.table.files import CHUNK, Frame, TableRows, chunk_labels
-from hma.data.task import Batch, InMemory, Kind
+from hma.data.table.files import CHUNK, Frame, TableRows
+from hma.data.task import Batch, InMemory
 from hma.errors import UserError
+from hma.json_files import Default
+from hma.targets import Target
 
 
 @dataclass(frozen=True)
-class TablePreparation:
+class TablePreparation(Preparation):
     """What to do with each column.
 
     Args:
-        classes: Names of the classes.
-        target: Column of the labels, ignored where a table to predict still has it.
+        label_columns: Columns of the labels, ignored where a table to predict still has them.
         columns: The columns in the order of the training table.
     """
 
-    classes: tuple[str, ...]
-    target: str | None
+    label_columns: tuple[str, ...]
     columns: tuple[Column, ...]
-    kind: Kind = "table"
+
+    kind = "table"
+    fields_in_json: ClassVar = {
+        "label_columns": Default(list[str], []),
+        "columns": list[dict[str, Any]],
+    }
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,7 +49,7 @@ class TablePreparation:
         frame = table.frame if places is None else table.frame.iloc[list(places)]
         rows = np.arange(len(frame)) if places is None else np.asarray(places)
         x = torch.from_numpy(self.values(frame, rows))
-        return InMemory(x, label_ids(source, self.classes, places))
+        return InMemory(x, self.labels_of(source, places))
 
     def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
         """Yield the rows in order, reading the file as it goes."""
@@ -52,8 +58,8 @@ class TablePreparation:
         for frame in table.chunks(-(-CHUNK // batch_size) * batch_size):
             ids = torch.arange(first, first + len(frame))
             x = torch.from_numpy(self.values(frame, ids.numpy()))
-            labels = chunk_labels(table, frame, first)
-            y = torch.full_like(ids, -1) if labels is None else encode(labels, self.classes)
+            labels = table.chunk_labels(frame, first)
+            y = self.target.unknown(len(ids)) if labels is None else self.encoded(labels, table)
             for part in torch.split(torch.arange(len(frame)), batch_size):
                 yield Batch(x[part], y[part], ids[part])
             first += len(frame)
@@ -77,7 +83,7 @@ class TablePreparation:
         table = cast("TableRows", source)
         known = [column.name for column in self.columns]
         missing = [name for name in known if name not in table.columns]
-        extra = [name for name in table.columns if name not in {*known, self.target}]
+        extra = [name for name in table.columns if name not in {*known, *self.label_columns}]
         if missing or extra:
             lacks = f"lacks {listed(missing, 30)}" if missing else ""
             has = f"has {listed(extra, 30)} besides" if extra else ""
@@ -101,25 +107,26 @@ class TablePreparation:
             "empty columns left out": [c.name for c in self.columns if isinstance(c, Empty)],
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON values."""
-        return {
-            "kind": self.kind,
-            "format": FORMAT,
-            "classes": list(self.classes),
-            "target": self.target,
-            "columns": [column.to_json() for column in self.columns],
-        }
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """Return what :meth:`to_json` wrote; ``target`` is how one column was written before."""
+        if isinstance(values.get("target"), str):
+            values = {"label_columns": [values["target"]], **values}
+        return super().from_json(values)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "TablePreparation":
-        """Return what :meth:`to_json` wrote."""
-        columns = tuple(column_from_json(column) for column in values["columns"])
-        return cls(tuple(values["classes"]), values["target"], columns)
+    def _revived(cls, name: str, value: Any) -> Any:
+        if name == "columns":
+            return tuple(column_from_json(column) for column in value)
+        return super()._revived(name, value)
 
 
 def fit_table(
-    source: Source, places: Sequence[int], classes: tuple[str, ...], options: PreparationOptions
+    source: Source,
+    places: Sequence[int],
+    classes: tuple[str, ...],
+    target: Target,
+    options: PreparationOptions,
 ) -> TablePreparation:
     """Learn from the rows at ``places`` what to do with each column."""
     table = cast("TableRows", source)
@@ -132,7 +139,7 @@ def fit_table(
     rows = np.asarray(places)
     frame = table.frame.iloc[rows]
     columns = tuple(fit_column(name, frame[name], rows, options) for name in table.columns)
-    preparation = TablePreparation(classes, table.target, columns)
+    preparation = TablePreparation(classes, table.target, columns, target=target)
     if preparation.shape == (0,):
         raise UserError(f"{table.name} has no column with values besides the target")
     return preparation

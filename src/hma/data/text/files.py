@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hma.data.labels import expect_present, label_text, listed
-from hma.data.task import Kind
+from hma.data.source import Source
 from hma.errors import UserError
 
 SHOWN = 80
@@ -24,15 +24,14 @@ class Line(NamedTuple):
     """Whether the line has a label at all, be it empty."""
 
 
-class TextFile:
+class TextFile(Source):
     """A JSONL file, one text a line; blank lines do not count.
 
     Args:
         path: The file.
     """
 
-    kind: Kind = "text"
-    skipped: Sequence[str] = ()
+    kind = "text"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,13 +55,9 @@ class TextFile:
         """Every text; kept in memory once read."""
         return [line.text for line in self._all]
 
-    @property
-    def labels(self) -> Sequence[str] | None:
-        """The label of each line; None where no line has one."""
-        return self._labels
-
     @cached_property
-    def _labels(self) -> list[str] | None:
+    def labels(self) -> Sequence[Any] | None:  # type: ignore[override]
+        """The label of each line; None where no line has one."""
         if not any(line.labelled for line in self._all):
             return None
         return present([line.label for line in self._all], str(self.path))
@@ -100,16 +95,13 @@ class TextFile:
         text = " ".join(self._all[place].text.split())
         return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
-    def thumbnail(self, place: int) -> None:
-        """Return None: a text has no picture."""
-
     def fingerprint(self) -> str:
         """Return the SHA-256 of the file."""
         with open(self.path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def present(labels: Sequence[str | None], where: str, first: int = 0) -> list[str]:
+def present(labels: Sequence[str | None], where: str, first: int = 0) -> Sequence[Any]:
     """Return the labels if none is missing."""
     missing = [first + place for place, label in enumerate(labels) if label is None]
     expect_present(missing, first + len(labels), where)

@@ -1,0 +1,64 @@
+"""Choices about the input, each for one kind of data."""
+
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
+
+from hma.data.task import Kind
+from hma.errors import UserError
+
+Transform = Literal["measured", "vit", "vit-mirror"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparationOptions:
+    """Choices about the input, each for one kind of data.
+
+    Example:
+        >>> PreparationOptions(image_size=0, max_length=9)
+        Traceback (most recent call last):
+        hma.errors.UserError: image_size must be at least 1, got 0
+    """
+
+    image_size: int | None = field(default=None, metadata={"kind": "image"})
+    """Images: side in pixels; by default 32 where the median side is 48 or less, else 224."""
+    transform: Transform | None = field(default=None, metadata={"kind": "image"})
+    """Images: 'measured' takes mean and deviation from the training rows, and --augment shifts by
+    up to 4 pixels and mirrors; 'vit' is 224 pixels and 0.5 for both, and --augment cuts out random
+    parts and mirrors; 'vit-mirror' only mirrors. By default as the data's authors do, or
+    'measured'."""
+    augment: bool | None = field(default=None, metadata={"kind": "image"})
+    """Images: train on random variants; by default only where the data's authors do."""
+    encoder: str | None = field(default=None, metadata={"kind": "text"})
+    """Text: folder or name of the encoder whose tokenizer cuts the text."""
+    max_length: int = field(default=128, metadata={"kind": "text"})
+    """Text: tokens kept of each text."""
+    categorical: tuple[str, ...] = field(default=(), metadata={"kind": "table"})
+    """Tables: columns of numbers to be taken as categories."""
+    max_categories: int = field(default=256, metadata={"kind": "table"})
+    """Tables: categories kept of a column, the most frequent ones; the rest counts as unseen."""
+    node_attributes: bool | None = field(default=None, metadata={"kind": "graph"})
+    """Graphs: use the node attributes; by default only where there are no node labels."""
+    edge_labels: bool = field(default=False, metadata={"kind": "graph"})
+    """Graphs: use the labels and attributes of edges, where there are any."""
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be at least 1, got {getattr(self, name)}"
+            for name in ("image_size", "max_length", "max_categories")
+            if getattr(self, name) is not None and getattr(self, name) < 1
+        ]
+        if self.transform not in (None, *get_args(Transform)):
+            allowed = ", ".join(map(repr, get_args(Transform)))
+            problems.append(f"transform must be one of {allowed}, got {self.transform!r}")
+        if problems:
+            raise UserError("; ".join(problems))
+
+    def expect_for(self, kind: Kind) -> None:
+        """Raise if a choice was made that means nothing for this kind of data."""
+        for choice in fields(self):
+            concerns = choice.metadata["kind"]
+            if getattr(self, choice.name) != choice.default and concerns != kind:
+                raise UserError(
+                    f"{choice.name} is for data of kind {concerns!r}, but the source is of kind "
+                    f"{kind!r}; leave it out"
+                )

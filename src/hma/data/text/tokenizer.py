@@ -1,0 +1,67 @@
+"""Tokenizers of encoders, loaded without running code of theirs."""
+
+import hashlib
+import json
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from hma.errors import UserError
+from hma.extras import needed
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+REASON = 200
+
+
+def load_tokenizer(encoder: str) -> Any:
+    """Load the tokenizer of an encoder from a folder, or by name from the local cache.
+
+    Nothing is downloaded.
+
+    Args:
+        encoder: Folder of a Hugging Face model, a folder with one such folder inside (as a
+            package ships it), or a name on the hub that is in the local cache.
+    """
+    transformers = needed("transformers", "text")
+    # a name is looked up in the cache first: given one, transformers asks the hub all the same
+    folder = encoder_folder(encoder) if Path(encoder).is_dir() else _cached(encoder)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:  # a damaged file fails in many ways
+        reason = shorten(f"{type(error).__name__}: {error}", REASON)
+        raise UserError(f"no tokenizer can be loaded from {folder}: {reason}") from error
+
+
+def _cached(name: str) -> Path:
+    hub = needed("huggingface_hub", "an encoder by name")
+    try:
+        return encoder_folder(hub.snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"no tokenizer can be loaded from {name!r}: it is neither a folder nor in the local "
+            f"cache of the Hugging Face hub; give a folder, or fetch it first: hf download {name}"
+        ) from error
+
+
+def encoder_folder(encoder: str) -> Path:
+    """Return the folder that holds the tokenizer: the one given, or the only one inside it."""
+    folder = Path(encoder)
+    if _holds_tokenizer(folder):
+        return folder
+    inside = [deep for deep in sorted(folder.iterdir()) if deep.is_dir() and _holds_tokenizer(deep)]
+    if len(inside) == 1:
+        return inside[0]
+    raise UserError(
+        f"{folder} holds no tokenizer ({', '.join(TOKENIZER_FILES)}); give the folder of a Hugging "
+        "Face model"
+    )
+
+
+def vocabulary_of(tokenizer: Any) -> str:
+    """Return the SHA-256 of a tokenizer's vocabulary."""
+    words = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def _holds_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
