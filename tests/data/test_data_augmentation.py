@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hma.data import PreparationOptions, open_source, prepare
+from hma.data.image.array import ArrayImages
 from hma.data.image.crops import mixed
 from hma.data.image.preparation import ImagePreparation
 from hma.data.image.split import draws, shifted_and_mirrored
-from hma.data.npz import ArrayImages
 
 
 def by_hand(image, down, right, mirror):
