@@ -113,6 +113,15 @@ def test_another_content_than_the_recorded_is_refused(tmp_path):
         read_json(path, {"mean": float}, sha256=sha256)
 
 
+def test_a_sealed_file_knows_its_own_content(tmp_path):
+    path = tmp_path / "file.json"
+    write_json(path, VALUES, sealed=True)
+    assert read_json(path, SHAPE, unknown=False) == VALUES | {"extra": 3}
+    path.write_text(path.read_text().replace('"x": 1', '"x": 2'))
+    with pytest.raises(FileError, match="does not match its own hash"):
+        read_json(path, SHAPE)
+
+
 def test_what_is_no_file_is_refused_and_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero"), tmp_path / "none"):

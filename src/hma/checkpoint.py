@@ -1,6 +1,7 @@
 """Save and load a model: safetensors and JSON, never pickle; whole or not at all."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
@@ -55,11 +56,23 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
             "`.module` of a parallel one, `._orig_mod` of a compiled one"
         )
     folder = Path(directory)
+    with saving(folder, MANIFEST, overwrite):
+        _write(model, folder)
+
+
+@contextmanager
+def saving(folder: Path, manifest: str, overwrite: bool) -> Iterator[None]:
+    """Make ``folder`` and hold it against other saves; refuse to replace what is there unasked."""
     with no_lost_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with held(folder, wait=WAIT):
-            _write(model, folder, overwrite)
+            if (folder / manifest).exists() and not overwrite:
+                raise FileExistsError(
+                    f"{folder / manifest} exists already; pass overwrite=True to replace it or "
+                    "choose another folder"
+                )
+            yield
     except HeldError as error:
         raise CheckpointError(
             f"another process has been saving to {folder} for {WAIT:.0f} s; end it, or choose "
@@ -67,12 +80,8 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
         ) from error
 
 
-def _write(model: HMA, folder: Path, overwrite: bool) -> None:
+def _write(model: HMA, folder: Path) -> None:
     manifest = folder / MANIFEST
-    if manifest.exists() and not overwrite:
-        raise FileExistsError(
-            f"{manifest} exists already; pass overwrite=True to replace it or choose another folder"
-        )
     weights = folder / f"model-{token_hex(8)}.safetensors"
     try:
         sha256 = write_tensors(weights, model.state_dict())

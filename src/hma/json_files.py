@@ -20,6 +20,7 @@ from hma.files import FileError, expect_regular, written_whole
 
 MOST_BYTES = 256 * 2**20
 MOST_DEPTH = 100
+SEAL = "sha256 of the rest"
 RESTORE = "restore it from a copy"
 NAMES = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a number",
          bool: "true or false", NoneType: "null"}  # fmt: skip
@@ -52,7 +53,8 @@ def read_json(
     Args:
         path: A regular file; a pipe or a device is not touched.
         shape: What it must hold, see :func:`checked`.
-        sha256: Its recorded hash, where there is one.
+        sha256: Its hash, where that is recorded elsewhere. A file that was sealed carries its own,
+            which is always compared.
         unknown: Whether fields that are not declared may be there.
         most_bytes: A larger file is not read.
         remedy: What the reader of an error should do.
@@ -62,19 +64,42 @@ def read_json(
         data = path.read_bytes()
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("its content does not match its recorded hash")
-        return checked(parsed(data), shape, unknown=unknown)
+        return checked(_unsealed(parsed(data)), shape, unknown=unknown)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
     except ValueError as error:
         raise FileError(f"{path} is damaged: {error}; {remedy}") from error
 
 
-def write_json(path: Path, values: Any, *, indent: int | None = 2) -> str:
-    """Write JSON values, whole or not at all, and return the hash of the file."""
+def write_json(path: Path, values: Any, *, sealed: bool = False, indent: int | None = 2) -> str:
+    """Write JSON values, whole or not at all, and return the hash of the file.
+
+    Args:
+        path: Where to.
+        values: What.
+        sealed: Add a hash of the values, which must be an object, to the file itself.
+        indent: Spaces for each level; None for one line.
+    """
+    if sealed:
+        values = {**values, SEAL: _hash_of(values)}
     data = (json.dumps(values, indent=indent, allow_nan=False) + "\n").encode()
     with written_whole(path) as temporary:
         temporary.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
+
+
+def _unsealed(values: Any) -> Any:
+    """Return the values of a sealed file as they were before, if they still are."""
+    if not isinstance(values, dict) or SEAL not in values:
+        return values
+    inner = {name: value for name, value in values.items() if name != SEAL}
+    if values[SEAL] != _hash_of(inner):
+        raise ValueError("its content does not match its own hash")
+    return inner
+
+
+def _hash_of(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def parsed(data: bytes) -> Any:

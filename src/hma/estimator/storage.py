@@ -1,6 +1,5 @@
 """A fitted classifier in a folder: JSON beside what ``hma.save`` writes; never pickle."""
 
-import json
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,7 +17,8 @@ import hma.checkpoint as checkpoint
 from hma.checkpoint import CheckpointError
 from hma.errors import UserError
 from hma.estimator.options import backbone_of, device_of
-from hma.files import written_whole
+from hma.files import FileError, MissingFileError
+from hma.json_files import RESTORE, checked, finite_or_none, none_to_nan, read_json, write_json
 
 if TYPE_CHECKING:
     from hma.estimator.classifier import HMAClassifier
@@ -27,6 +27,20 @@ DESCRIPTION = "estimator.json"
 FORMAT = 1
 MODEL = re.compile(r"model-[0-9a-f]{16}")
 SCALER = ("mean_", "var_", "scale_")
+SHAPE = {
+    "format": int,
+    "options": dict,
+    "classes": {"dtype": str, "names": list},
+    "features": int,
+    "feature_names": list[str] | None,
+    "scaler": dict[str, Any] | None,
+    "seed": int,
+    "n_iter": int,
+    "rows_seen": int,
+    "loss_curve": list[float | None],
+    "validation_curve": list[float | None],
+    "model": str,
+}
 
 
 def save(classifier: "HMAClassifier", folder: Path, *, overwrite: bool) -> None:
@@ -35,29 +49,35 @@ def save(classifier: "HMAClassifier", folder: Path, *, overwrite: bool) -> None:
     The model goes into a folder of a new name, and the description that names it is replaced
     last.
     """
-    target = folder / DESCRIPTION
-    if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"{target} exists already; pass overwrite=True to replace it or choose another folder"
-        )
     description = _describe(classifier)
-    folder.mkdir(parents=True, exist_ok=True)
-    model = folder / f"model-{token_hex(8)}"
-    try:
-        checkpoint.save(deepcopy(classifier.model_).float(), model)
-        with written_whole(target) as temporary:
-            temporary.write_text(json.dumps(description | {"model": model.name}, indent=2) + "\n")
-    except BaseException:
-        rmtree(model, ignore_errors=True)
-        raise
-    for old in folder.iterdir():
-        if MODEL.fullmatch(old.name) and old != model:
-            rmtree(old)
+    with checkpoint.saving(folder, DESCRIPTION, overwrite):
+        model = folder / f"model-{token_hex(8)}"
+        try:
+            checkpoint.save(deepcopy(classifier.model_).float(), model)
+            write_json(folder / DESCRIPTION, description | {"model": model.name}, sealed=True)
+        except BaseException:
+            rmtree(model, ignore_errors=True)
+            raise
+        for old in folder.iterdir():
+            if MODEL.fullmatch(old.name) and old != model:
+                rmtree(old)
 
 
 def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifier":
     """Return a classifier of class ``kind``, as :func:`save` wrote it."""
     description = _read(folder)
+    while True:
+        try:
+            return _load(kind, folder, description, device)
+        except CheckpointError:  # by a save that went on meanwhile, or for good
+            before, description = description, _read(folder)
+            if before == description:
+                raise
+
+
+def _load(
+    kind: "type[HMAClassifier]", folder: Path, description: dict[str, Any], device: Any
+) -> "HMAClassifier":
     try:
         options = _options_from_json(description["options"])
         if device is not None:
@@ -66,7 +86,7 @@ def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifi
         _restore(classifier, description)
     except UserError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(
             f"{folder / DESCRIPTION} is damaged: {type(error).__name__} {error}; "
             "restore it from a copy"
@@ -103,8 +123,8 @@ def _describe(classifier: "HMAClassifier") -> dict[str, Any]:
         "seed": classifier._seed,
         "n_iter": classifier.n_iter_,
         "rows_seen": classifier.rows_seen_,
-        "loss_curve": classifier.loss_curve_,
-        "validation_curve": classifier.validation_curve_,
+        "loss_curve": finite_or_none(classifier.loss_curve_),
+        "validation_curve": finite_or_none(classifier.validation_curve_),
     }
 
 
@@ -125,8 +145,8 @@ def _restore(classifier: "HMAClassifier", description: dict[str, Any]) -> None:
     classifier._seed = int(description["seed"])
     classifier.n_iter_ = int(description["n_iter"])
     classifier.rows_seen_ = int(description["rows_seen"])
-    classifier.loss_curve_ = list(description["loss_curve"])
-    classifier.validation_curve_ = list(description["validation_curve"])
+    classifier.loss_curve_ = none_to_nan(description["loss_curve"])
+    classifier.validation_curve_ = none_to_nan(description["validation_curve"])
 
 
 def _classes_to_json(classes: NDArray[Any]) -> dict[str, Any]:
@@ -175,21 +195,24 @@ def _plain(name: str, value: Any) -> Any:
 def _read(folder: Path) -> dict[str, Any]:
     target = folder / DESCRIPTION
     try:
-        description = json.loads(target.read_text())
-    except (FileNotFoundError, NotADirectoryError) as error:
+        description: dict[str, Any] = read_json(target, {"format": int})
+        if description["format"] != FORMAT:
+            raise CheckpointError(
+                f"{target} has format {description['format']}, this hma reads format {FORMAT}; "
+                "install the version that wrote it"
+            )
+        description = checked(description, SHAPE)
+        if not MODEL.fullmatch(description["model"]):
+            raise ValueError("it names no model")
+    except MissingFileError as error:
         raise CheckpointError(
             f"{folder} holds no classifier: it has no {DESCRIPTION}; name a folder that "
             "HMAClassifier.save wrote"
         ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{target} is damaged: {error}; restore it from a copy") from error
-    form = description.get("format") if isinstance(description, dict) else None
-    if form != FORMAT:
-        raise CheckpointError(
-            f"{target} has format {form!r}, this hma reads format {FORMAT}; "
-            "install the version that wrote it"
-        )
-    if not MODEL.fullmatch(str(description.get("model"))):
-        raise CheckpointError(f"{target} is damaged: it names no model; restore it from a copy")
-    result: dict[str, Any] = description
-    return result
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{target} is damaged: {error}; {RESTORE}") from error
+    return description

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hma.backbones.frozen import KNOWN_FEATURES, Frozen
 from hma.data import InMemory, Split, Task, tensors_of
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.files import FileError, no_lost_writes
 from hma.methods.learner import Learner
+from hma.tensor_files import differing, read_about, read_shapes, read_tensors, write_tensors
 
 FORMAT = "1"
+AGAIN = "its features are made again"
 PROBED_ROWS, PROBED_EPOCHS = 16, 3
 PARTS = ("features", "weight", "environment")
 Tensors = dict[str, Tensor]
@@ -180,18 +180,11 @@ def _split(name: str, split: Split, tensors: Tensors) -> InMemory:
     return InMemory({KNOWN_FEATURES: features}, split.labels, environment, weight)
 
 
-def _sha256(tensors: Tensors) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        _add(digest, name, tensors[name])
-    return digest.hexdigest()
-
-
 def _write(tensors: Tensors, path: Path, key: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with no_lost_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     about = {"format": FORMAT, "key": key, "sha256": _sha256(tensors)}
-    with written_whole(path) as temporary:
-        save_file(tensors, temporary, metadata=about)
+    write_tensors(path, tensors, about=about)
 
 
 def _read(path: Path, key: str, task: Task, width: int) -> Tensors | None:
@@ -199,16 +192,26 @@ def _read(path: Path, key: str, task: Task, width: int) -> Tensors | None:
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        problem = str(error)
-    else:
-        shapes = {f"{name}/features": (len(rows), width) for name, rows in _splits(task).items()}
-        fit = all(name in tensors and tensors[name].shape == shapes[name] for name in shapes)
-        if about.get("key") == key and fit and about.get("sha256") == _sha256(tensors):
-            return tensors
-        problem = "its content does not match its hash"
-    warnings.warn(f"{path} is damaged ({problem}); its features are made again", stacklevel=3)
-    return None
+        return _checked(path, key, task, width)
+    except FileError as error:
+        warnings.warn(str(error), stacklevel=3)
+        return None
+
+
+def _checked(path: Path, key: str, task: Task, width: int) -> Tensors:
+    shapes, about = read_shapes(path, remedy=AGAIN), read_about(path, remedy=AGAIN)
+    wanted = {f"{name}/features": (len(rows), width) for name, rows in _splits(task).items()}
+    problems = differing({name: shapes[name] for name in wanted if name in shapes}, wanted)
+    if problems or about.get("key") != key:
+        raise FileError(f"{path} is damaged: it holds other features; {AGAIN}")
+    tensors = read_tensors(path, remedy=AGAIN)
+    if about.get("sha256") != _sha256(tensors):
+        raise FileError(f"{path} is damaged: its content does not match its hash; {AGAIN}")
+    return tensors
+
+
+def _sha256(tensors: Tensors) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        _add(digest, name, tensors[name])
+    return digest.hexdigest()

@@ -1,9 +1,6 @@
 """Checkpoints of a run under way: tensors and JSON, never pickle, the last two kept."""
 
-import hashlib
-import json
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from hma.tensor_files import read_tensors, write_tensors
 
 KEPT = 2
 FORMAT = 1
-SHAPE = {"format": int, "step": int, "tensors_sha256": str, "values": dict, "sha256": str}
+SHAPE = {"format": int, "step": int, "tensors_sha256": str, "values": dict}
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Checkpoints:
             "tensors_sha256": sha256,
             "values": finite_or_none(checkpoint.values),
         }
-        write_json(manifest, body | {"sha256": _hash_of(body)}, indent=None)
+        write_json(manifest, body, sealed=True, indent=None)
         for step in self.steps()[:-KEPT]:
             self._remove(step)
 
@@ -98,9 +95,6 @@ class Checkpoints:
     def _read(self, step: int) -> Checkpoint:
         manifest = self._manifest(step)
         body = read_json(manifest, SHAPE)
-        stated = body.pop("sha256")
-        if stated != _hash_of(body):
-            raise FileError(f"{manifest.name} does not match its own hash")
         if body["format"] != FORMAT:
             raise UserError(
                 f"{manifest} has format {body['format']}, this hma reads {FORMAT}; continue with "
@@ -109,7 +103,3 @@ class Checkpoints:
         weights = manifest.with_suffix(".safetensors")
         tensors = read_tensors(weights, sha256=body["tensors_sha256"])
         return Checkpoint(step, tensors, body["values"])
-
-
-def _hash_of(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
