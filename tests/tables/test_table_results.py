@@ -47,7 +47,7 @@ def test_a_finished_cell_is_not_run_again(toy, results, record):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (("resolved", "settings", "queue_size"), "settings was"),
+        (("resolved", "settings", "queue_size"), "settings.queue_size was"),
         (("resolved", "budget"), "budget was"),
         (("setup", "recipe", "lr"), "lr was"),
         (("seed",), "seed was"),

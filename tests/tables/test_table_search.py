@@ -1,12 +1,17 @@
 """Searching settings: on validation only, every combination once, and going on where it stopped."""
 
+import math
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hma.errors import UserError
 from hma.files import held
-from hma.tables import Cell, Problem, measure, search
+from hma.tables import Cell, Problem, Results, measure, search
 from hma.tables.search_settings import validation_score
 
 CELL = Cell("TOY", "smoke", "easy", "HMA", 0)
@@ -87,3 +92,82 @@ def test_one_search_at_a_time(toy, results):
         pytest.raises(UserError, match="another search of easy/HMA is running"),
     ):
         search(toy, CELL, results)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from hma.tables import Cell, Results, load_table, search
+
+toy, folder, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+fsync = os.fsync
+
+def killed_while_writing(handle):
+    global moment
+    moment -= os.readlink(f"/proc/self/fd/{handle}").startswith(f"{folder}/search/")
+    if moment == 0:
+        os.kill(os.getpid(), 9)
+    fsync(handle)
+
+os.chdir(folder.parent)
+os.fsync = killed_while_writing
+results = Results(folder.relative_to(folder.parent))
+search(load_table(toy), Cell("TOY", "smoke", "easy", "ERM", 0), results)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the moment in Linux's /proc")
+def test_a_search_killed_while_it_writes_goes_on(toy, toy_file, results):
+    command = [sys.executable, "-c", KILLED, str(toy_file), str(results.folder), "2"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    cell, said = CELL._replace(method="ERM"), []
+    ranked = search(toy, cell, results, say=lambda *told: said.append(told))
+    assert [(done, total) for _, done, total in said] == [(1, 2), (2, 2)]
+    assert sorted(trial.settings["lr"] for trial in ranked) == [1e-3, 1e-1]
+    left = [path.name for path in (results.folder / "search").rglob("*") if path.is_file()]
+    assert sorted(left) == ["ERM.json", "ERM.lock"]
+
+
+def test_a_diverged_trial_is_tried_once_and_comes_last(toy, results, monkeypatch):
+    def score(record, metric):
+        return math.nan if record.setup["recipe"]["lr"] == 1e-2 else 0.5
+
+    monkeypatch.setattr("hma.tables.search_settings.validation_score", score)
+    said = []
+    ranked = search(toy, CELL, results, say=lambda *told: said.append(told))
+    assert len(said) == len(ranked) == 4
+    assert [trial.settings["lr"] for trial in ranked] == [1e-3, 1e-3, 1e-2, 1e-2]
+    again = search(toy, CELL, results, say=lambda *told: pytest.fail("tried again"))
+    assert [trial.settings for trial in again] == [trial.settings for trial in ranked]
+
+
+def test_proposals_are_the_same_whether_a_search_was_interrupted_or_not(toy, results, tmp_path):
+    whole = search(toy, CELL, results, trials=3)
+    parts = Results(tmp_path / "parts")
+    for trials in (1, 2, 3):
+        ranked = search(toy, CELL, parts, trials=trials)
+    assert ranked == whole
+
+
+def test_a_metric_whose_small_values_are_good_ranks_them_first(toy, results):
+    ranked = search(replace(toy, metric="nll"), CELL._replace(method="ERM"), results)
+    assert [trial.score for trial in ranked] == sorted(trial.score for trial in ranked)
+
+
+def test_trials_of_another_protocol_are_not_mixed(toy, results):
+    cell = CELL._replace(method="ERM")
+    search(toy, cell, results, trials=1)
+    with pytest.raises(UserError, match=r"ERM.json was searched with other .*: seeds was 1, is 2"):
+        search(toy, cell, results, trials=1, seeds=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trials": 0}, "trials must be at least 1, got 0"),
+        ({"seeds": 4}, "seeds must be 1 to 3 for TOY, got 4"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(toy, results, options, message):
+    with pytest.raises(UserError, match=message):
+        search(toy, CELL, results, **options)

@@ -1,5 +1,6 @@
 """``hma search``: settings of one row, chosen on validation data."""
 
+import math
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -46,11 +47,13 @@ def search(
     found, file = find_table(experiments_folder(places.experiments), table)
     cells = found.cells(budget, only, 1)
     if len(cells) != 1:
-        raise UserError(f"only must name one TASK/METHOD to search, got {only!r}: {len(cells)}")
+        named = ", ".join(f"{cell.task}/{cell.method}" for cell in cells)
+        raise UserError(f"only must name one TASK/METHOD to search, got {only!r}, which is {named}")
     console = Console()
 
     def say(trial: Trial, done: int, total: int) -> None:
-        console.print(f"{done}/{total}: {_written(trial)}: {trial.score:.2f}", highlight=False)
+        line = f"{done}/{total}: {_written(trial)}: {_shown(trial)}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     ranked = search_row(
         found,
@@ -66,9 +69,16 @@ def search(
         grid.add_column(name, justify="right")
     grid.add_column(f"validation {found.metric}", justify="right")
     for trial in ranked[:SHOWN]:
-        grid.add_row(*(f"{value}" for value in trial.settings.values()), f"{trial.score:.2f}")
+        grid.add_row(*(f"{value}" for value in trial.settings.values()), _shown(trial))
     console.print(grid)
-    console.print(f"to use them, write into {file}: {_written(ranked[0])}", highlight=False)
+    if math.isnan(ranked[0].score):
+        raise UserError("no trial came to a score: every training diverged; search a smaller lr")
+    line = f"to use the best, write into {file}: {_written(ranked[0])}"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _shown(trial: Trial) -> str:
+    return "diverged" if math.isnan(trial.score) else f"{trial.score:.2f}"
 
 
 def _written(trial: Trial) -> str:

@@ -1,16 +1,24 @@
 """One cell from its definition to its record; whoever calls, the numbers are the same."""
 
+import json
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from hma.data import Task
 from hma.data.location import MissingDataError
 from hma.data.smaller_task import limited
 from hma.errors import UserError
+from hma.json_files import finite_or_none
+from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.tables.results import Failure, Results, definition
-from hma.tables.table import Cell, Table
+from hma.tables.table import Cell, Measure, Table
 from hma.training import Progress, Record, SilentProgress, fit
+from hma.training.folder import RunFolder
+from hma.training.randomness import kept, seed_everything
 from hma.training.threads import one_thread
 
 
@@ -36,7 +44,7 @@ def work(table: Table, cell: Cell, results: Results, progress: Progress | None =
         except Exception as error:  # whatever it is, the other cells go on
             results.keep_failure(cell, Failure(error_line(error), traceback.format_exc()))
             return
-        results.keep(cell, record)
+        results.keep(cell, record, kept_weights(table, cell, results.work_folder(cell)))
 
 
 def measure(
@@ -47,17 +55,42 @@ def measure(
     with one_thread():
         task = limited(problem.task(cell.seed), table.budget(cell.budget).rows, seed=cell.seed)
         learner = row.build(problem.backbone, **row.settings)(task, cell.seed)
+        known = task
         if folder is not None:
-            task = with_known_features(task, learner, folder.parents[1] / "features")
-        return fit(
+            known = with_known_features(task, learner, folder.parents[1] / "features")
+        record = fit(
             learner,
-            task,
+            known,
             table.recipe(cell),
             seed=cell.seed,
             folder=folder,
             resolved=definition(table, cell),
             progress=progress or SilentProgress(),
         )
+        if row.measure is None:
+            return record
+        return replace(record, measures=_measured(row.measure, learner, task, cell))
+
+
+def kept_weights(table: Table, cell: Cell, folder: Path) -> bytes | None:
+    """Return the weights file of a cell that was measured in ``folder``, if its row keeps it."""
+    if not table.rows[cell.method].keep_weights:
+        return None
+    return RunFolder(folder).weights.read_bytes()
+
+
+def _measured(measure: Measure, learner: Learner, task: Task, cell: Cell) -> dict[str, Any]:
+    """Return what a row measures; what it draws at random is the same again."""
+    learner.module.eval()
+    learner.use(learner.contexts[0])
+    with kept(next(learner.module.parameters()).device):
+        seed_everything(cell.seed)
+        values = dict(measure(learner, task))
+    try:
+        plain: dict[str, Any] = finite_or_none(json.loads(json.dumps(values)))
+    except TypeError as error:
+        raise UserError(f"what {cell} measures must be JSON values: {error}") from error
+    return plain
 
 
 def absent_data(table: Table, cells: Iterable[Cell]) -> dict[str, str]:

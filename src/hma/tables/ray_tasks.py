@@ -11,7 +11,7 @@ from hma.data.location import MissingDataError
 from hma.errors import UserError
 from hma.extras import needed
 from hma.tables.experiment_files import load_table
-from hma.tables.measure_cell import error_line, measure
+from hma.tables.measure_cell import error_line, kept_weights, measure
 from hma.tables.results import Busy, Failure, Results
 from hma.tables.run_cells import End, Ended, Moved
 from hma.tables.table import Cell
@@ -19,8 +19,8 @@ from hma.training import Record
 
 LOCAL, AUTO = "local", "auto"
 ANSWER_SECONDS = 5.0
-Answer = tuple[End, str, dict[str, Any] | None]
-"""How a task ended, a message or traceback, and the record as JSON values."""
+Answer = tuple[End, str, dict[str, Any] | None, bytes | None]
+"""How a task ended, a message or traceback, the record as JSON values, weights if they are kept."""
 
 
 class RayTasks:
@@ -77,14 +77,14 @@ class RayTasks:
         """Write what a task came to."""
         end: End
         try:
-            end, text, values = self._ray.get(task)
+            end, text, values, weights = self._ray.get(task)
         except self._ray.exceptions.TaskCancelledError:
             return Ended(cell, "stopped")
         except self._ray.exceptions.RayError as error:
-            end, text, values = "failed", f"Ray lost it: {_first_line(error)}", None
+            end, text, values, weights = "failed", f"Ray lost it: {_first_line(error)}", None, None
         message, _, trace = text.partition("\n")
         if values is not None:
-            self._results.keep(cell, Record.from_json(values))
+            self._results.keep(cell, Record.from_json(values), weights)
         elif end == "failed":
             self._results.keep_failure(cell, Failure(message, trace))
         return Ended(cell, end, message)
@@ -144,11 +144,13 @@ def _first_line(error: Exception) -> str:
 def _measured(file: Path, folder: Path, cell: Cell) -> Answer:
     """Measure a cell where Ray has put it."""
     try:
-        record = measure(load_table(file), cell, folder)
+        table = load_table(file)
+        record = measure(table, cell, folder)
+        weights = kept_weights(table, cell, folder)
     except MissingDataError as error:
-        return "absent", str(error), None
+        return "absent", str(error), None, None
     except KeyboardInterrupt:
-        return "stopped", "", None
+        return "stopped", "", None, None
     except Exception as error:  # whatever it is, the other cells go on
-        return "failed", f"{error_line(error)}\n{traceback.format_exc()}", None
-    return "done", "", record.to_json()
+        return "failed", f"{error_line(error)}\n{traceback.format_exc()}", None, None
+    return "done", "", record.to_json(), weights

@@ -2,17 +2,21 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from torch import Tensor
+
 from hma.errors import UserError
-from hma.files import HeldError, held, written_whole
+from hma.files import HeldError, MissingFileError, held, written_whole
+from hma.json_files import read_json, write_json
 from hma.tables.table import Cell, Table
+from hma.tensor_files import read_tensors
 from hma.training import Record
-from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
+from hma.training.identity import differences
 
 UNFINISHED = ".unfinished"
 State = Literal["done", "failed", "missing"]
@@ -38,9 +42,10 @@ class Busy(Exception):  # noqa: N818 - nothing is wrong
 class Results:
     """A folder of results.
 
-    Records lie under ``TABLE/BUDGET/TASK/METHOD/SEED.json``, failures beside them as
-    ``SEED.failed.json``, and what is not finished under ``.unfinished``. Every file appears whole
-    or not at all, so any number of runners may work on one folder.
+    Records lie under ``TABLE/BUDGET/TASK/METHOD/SEED.json``, beside them weights that are kept as
+    ``SEED.safetensors`` and failures as ``SEED.failed.json``; what is not finished lies under
+    ``.unfinished``. Every file appears whole or not at all, so any number of runners may work on
+    one folder.
 
     Args:
         folder: Where; made when something is written.
@@ -52,6 +57,10 @@ class Results:
     def path(self, cell: Cell) -> Path:
         """Return where the record of a cell is, or will be."""
         return self.folder / f"{cell.path}.json"
+
+    def weights_path(self, cell: Cell) -> Path:
+        """Return where the weights of a cell are, if its row keeps them."""
+        return self.folder / f"{cell.path}.safetensors"
 
     def failed_path(self, cell: Cell) -> Path:
         """Return where the failure of a cell is, or would be."""
@@ -71,10 +80,11 @@ class Results:
         """Return the record of a cell; one made by another definition of the cell is refused."""
         path = self.path(cell)
         record = Record.read(path)
-        differing = _differences(record, definition(table, cell), table.recipe(cell))
-        if record.seed != cell.seed:
-            differing.append(f"seed was {record.seed}, is {cell.seed} now")
-        if differing:
+        wanted = definition(table, cell)
+        found = {name: record.resolved.get(name) for name in wanted}
+        found |= {"seed": record.seed, "recipe": record.setup["recipe"]}
+        wanted |= {"seed": cell.seed, "recipe": table.recipe(cell).to_json()}
+        if differing := differences(found, wanted):
             raise UserError(
                 f"{path} was measured with other settings than {table.key} has now: "
                 f"{'; '.join(differing)}. Move it away to measure again, or give another --results"
@@ -89,17 +99,35 @@ class Results:
         """Return why a cell failed at the last try, if it did."""
         path = self.failed_path(cell)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            return Failure(str(values["error"]), str(values["traceback"]))
-        except FileNotFoundError:
+            values = read_json(path, {"error": str, "traceback": str}, remedy="remove it")
+        except MissingFileError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged: {error!r}; remove it") from error
+        return Failure(values["error"], values["traceback"])
 
-    def keep(self, cell: Cell, record: Record) -> None:
-        """Write the record of a finished cell; what it was made from is removed."""
+    def weights(self, table: Table, cell: Cell) -> dict[str, Tensor]:
+        """Return the weights that a cell kept, the very ones that its record is of."""
+        record, path = self.record(table, cell), self.weights_path(cell)
+        remedy = f"move {self.path(cell)} away to measure it again"
+        if not path.exists():
+            raise UserError(
+                f"{path} is not there: {cell} was measured without keep_weights=True; {remedy}"
+            )
+        return read_tensors(path, sha256=str(record.weights_sha256), remedy=remedy)
+
+    def keep(self, cell: Cell, record: Record, weights: bytes | None = None) -> None:
+        """Write the record of a finished cell; what it was made from is removed.
+
+        Args:
+            cell: Which number.
+            record: Its record.
+            weights: The file of its weights, if they are to be kept. It is there before the
+                record is, so a cell that is done has its weights.
+        """
         path = self.path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if weights is not None:
+            with written_whole(self.weights_path(cell)) as temporary:
+                temporary.write_bytes(weights)
         record.write(path)
         self.failed_path(cell).unlink(missing_ok=True)
         shutil.rmtree(self.work_folder(cell), ignore_errors=True)
@@ -109,8 +137,7 @@ class Results:
         path = self.failed_path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         values = {"cell": str(cell), "error": failure.error, "traceback": failure.traceback}
-        with written_whole(path) as temporary:
-            temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_json(path, values)
 
     @contextmanager
     def claimed(self, cell: Cell) -> Iterator[None]:
@@ -139,15 +166,3 @@ def definition(table: Table, cell: Cell) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(values))
     return plain
-
-
-def _differences(record: Record, wanted: Mapping[str, Any], recipe: Recipe) -> list[str]:
-    found = {name: record.resolved.get(name) for name in wanted}
-    pairs = [(name, found[name], wanted[name]) for name in wanted]
-    then, defaults = record.setup["recipe"], Recipe().to_json()
-    pairs += [
-        (name, then.get(name, defaults[name]), value)
-        for name, value in recipe.to_json().items()
-        if name not in NO_EFFECT_ON_RESULTS
-    ]
-    return [f"{name} was {old!r}, is {new!r} now" for name, old, new in pairs if old != new]

@@ -11,11 +11,13 @@ from hma.config import ConfigError, wrong_choice
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Method
-from hma.methods.learner import BackboneFactory
+from hma.methods.learner import BackboneFactory, Learner
+from hma.metrics import METRICS
 from hma.training import Recipe
 
 Published = tuple[float, float]
 """Mean and standard deviation as the paper prints them, in percent for shares."""
+Measure = Callable[[Learner, Task], Mapping[str, Any]]
 FULL = "paper"
 BUDGETS = ("smoke", "small", FULL)
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
@@ -67,6 +69,9 @@ class Row:
         recipe: Fields of the recipe that are this row's own.
         search: What ``hma search`` tries, by name of a setting or of a field of the recipe.
         what: The method in a few words.
+        measure: ``measure(learner, task)`` returns what else than scores is measured, in JSON
+            values, for the record's ``measures``; the learner has the weights that are tested.
+        keep_weights: Whether the weights are kept beside the record.
     """
 
     build: Callable[..., Method]
@@ -74,6 +79,8 @@ class Row:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     what: str = ""
+    measure: Measure | None = None
+    keep_weights: bool = False
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
         """Return the row with other settings; names that are no setting are of the recipe."""
@@ -150,6 +157,8 @@ class Table:
                     yield f"{kind} {name!r} must be letters, digits and + . _ - (it names files)"
         if self.baseline not in rows:
             yield wrong_choice("baseline", self.baseline, rows)
+        if self.metric not in METRICS:
+            yield wrong_choice("metric", self.metric, tuple(METRICS))
         if set(self.budgets) != set(BUDGETS):
             yield f"budgets must be {', '.join(BUDGETS)}, got {', '.join(self.budgets)}"
         for name, budget in self.budgets.items():

@@ -42,18 +42,28 @@ def identity(
 
 
 def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
-    """Raise if what is stored at ``where`` belongs to another run, naming every difference.
-
-    A field that recipes did not have when it was stored counts as its default.
-    """
-    since = {"recipe": Recipe().to_json() | found["recipe"]}
-    differing = list(_differences(found | since, wanted))
-    if differing:
+    """Raise if what is stored at ``where`` belongs to another run, naming every difference."""
+    if differing := differences(found, wanted):
         lines = "; ".join(differing)
         raise UserError(
             f"{where} belongs to another run: {lines}. Use the same options to continue it, or "
             "another folder for a new run"
         )
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Say where a run is not the one that is wanted, each with both values: the one way to ask.
+
+    A field that recipes did not have when it was stored counts as its default.
+
+    Example:
+        >>> now = {"seed": 0, "recipe": Recipe(lr=0.1).to_json()}
+        >>> differences({"seed": 1, "recipe": {"lr": 0.1}}, now)
+        ['seed was 1, is 0 now']
+    """
+    defaults = Recipe().to_json()
+    since = {name: defaults[name] for name in wanted["recipe"]} | found["recipe"]
+    return list(_differences({**found, "recipe": since}, wanted))
 
 
 def _differences(found: Any, wanted: Any, path: str = "") -> Iterator[str]:
