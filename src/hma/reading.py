@@ -13,6 +13,7 @@ from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor,
 from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
 from hma.memory import Memories, projected, real_memory, synthetic_memory
 from hma.momentum import follow
+from hma.output import Output
 from hma.slots import slot_start
 from hma.targets import Target
 from hma.tokens import LabelTokens
@@ -68,6 +69,11 @@ class MemoryReader(nn.Module):
     def forward(self, x: Any, *, context: Context | None = None) -> Tensor:
         """Return the logits of a batch, in the model's context or in the one given."""
         return self.classify(self.backbone(x), context=context)
+
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return the logits of a batch and its features, which may be known beforehand."""
+        features = self.backbone(x) if features is None else features
+        return Output(self.classify(features), features)
 
     def classify(self, features: Tensor, *, context: Context | None = None) -> Tensor:
         """Return the logits of features that the backbone has already made."""

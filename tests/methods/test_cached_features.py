@@ -59,7 +59,7 @@ def expect_the_same(task, known, backbone):
         places = torch.arange(len(split)).flip(0)
         rows, kept = split.batch(places), own.batch(places)
         assert len(own) == len(split)
-        torch.testing.assert_close(backbone(kept.x), backbone(rows.x))
+        torch.testing.assert_close(kept.features, backbone(rows.x))
         for part in ("y", "ids", "weight", "environment"):
             mine, theirs = getattr(kept, part), getattr(rows, part)
             assert (mine is None) == (theirs is None)
@@ -97,7 +97,7 @@ def test_any_number_of_rows_and_batches(rows, others, batch_size, extras):
             for name, part in full.items():
                 places = torch.arange(len(part))
                 kept = splits(known)[name].batch(places)
-                torch.testing.assert_close(backbone(kept.x), backbone(part.batch(places).x))
+                torch.testing.assert_close(kept.features, backbone(part.batch(places).x))
                 assert (kept.weight is not None) == extras
     assert backbone.encoder.rows > 0
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, rows, small_task
 
@@ -190,27 +189,20 @@ def test_another_weight_is_another_run(tmp_path):
 
 
 def test_the_forward_pass_goes_through_what_the_loop_put_around_the_module():
-    class Around(nn.Module):
-        def __init__(self, module):
-            super().__init__()
-            self.module, self.calls = module, 0
+    calls = []
 
-        def forward(self, x):
-            self.calls += 1
-            return self.module(x)
+    def around(x, features):
+        calls.append(x)
+        return own.output(x, features)
 
     task = divided_task()
     learner = irm(irm(MEMORIES, weight=1.0), weight=2.0)(task, 0)
-    own = learner.module
-    around = learner.module = Around(own)
+    own, learner.run = learner.module, around
     batch = first_batch(task)
     learner.loss(batch).backward()
     learner.predict(batch)
     learner.after_step(batch)
-    assert around.calls == 2
-    assert learner.module is around
-    learner.module = own
-    assert learner.module is own
+    assert len(calls) == 2
     assert int(own.steps) == int(own.inner.steps) == 1
 
 

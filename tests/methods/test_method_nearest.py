@@ -1,5 +1,6 @@
 """Mixing with stored neighbours, against scikit-learn and a loop in float64."""
 
+import math
 import os
 import signal
 from dataclasses import replace
@@ -15,7 +16,8 @@ from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, rows, smal
 from hma.data import InMemory
 from hma.errors import UserError
 from hma.methods import batchformer, erm, irm, knn, nearest, random_environments, with_hma
-from hma.methods.nearest import mixed_logits, neighbour_probabilities
+from hma.methods.voting import mixed_classes, mixed_with_neighbours
+from hma.targets import Number, SoftClasses, YesNo
 from hma.training import Interrupted
 from hma.training.identity import identity
 
@@ -34,6 +36,11 @@ def by_scikit_learn(queries, keys, labels, num_classes, neighbours, temperature)
         for weight, place in zip(weights / weights.sum(), near, strict=True):
             found[row, int(labels[place])] += weight
     return found
+
+
+def neighbour_probabilities(queries, keys, labels, num_classes, **options):
+    places, weights = nearest.nearest(queries, keys, **options)
+    return weights.new_zeros(len(queries), num_classes).scatter_add(1, labels[places], weights)
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,14 +88,33 @@ def test_mixing_is_the_weighted_mean_of_the_probabilities(share):
     other = other / other.sum(dim=1, keepdim=True)
     other[0] = torch.tensor([1.0, 0.0, 0.0])
     expected = share * other + (1 - share) * logits.softmax(dim=1)
-    torch.testing.assert_close(mixed_logits(logits, other, share).exp(), expected)
+    torch.testing.assert_close(mixed_classes(logits, other, share).exp(), expected)
 
 
 def test_mixing_one_logit_gives_the_log_odds():
     logits, yes = torch.randn(6, 1).double(), torch.rand(6, 1).double()
-    found = mixed_logits(logits, torch.cat([1 - yes, yes], dim=1), 0.3)
+    found = mixed_classes(logits, torch.cat([1 - yes, yes], dim=1), 0.3)
     assert found.shape == (6, 1)
     torch.testing.assert_close(found.sigmoid(), 0.3 * yes + 0.7 * logits.sigmoid())
+
+
+def test_neighbours_of_each_kind_of_label_vote_by_their_weights():
+    weights = torch.tensor([[0.5, 0.3, 0.2]]).double()
+
+    def mixed(target, logits, labels):
+        logits = torch.tensor([logits]).double()
+        return mixed_with_neighbours(logits, torch.tensor([labels]), weights, 0.4, target)
+
+    found = mixed(SoftClasses(2), [0.0, 0.0], [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    torch.testing.assert_close(found.exp(), torch.tensor([[0.6 * 0.5 + 0.4 * 0.65, 0.44]]).double())
+    no, yes, unknown = 0.0, 1.0, math.nan
+    labels = [[yes, yes, unknown], [no, unknown, unknown], [yes, no, unknown]]
+    found = mixed(YesNo(3), [0.0, 0.0, 7.0], labels)
+    expected = torch.tensor([[0.3 + 0.4 * 0.7, 0.3 + 0.4 * 0.5 / 0.7]]).double()
+    torch.testing.assert_close(found[:, :2].sigmoid(), expected)
+    assert found[0, 2] == 7.0  # no neighbour knows the third label
+    found = mixed(Number(5.0, 2.0), [1.0], [1.0, 2.0, -1.0])
+    torch.testing.assert_close(found, torch.tensor([[0.6 + 0.4 * (0.5 + 0.6 - 0.2)]]).double())
 
 
 def trained(method, task, recipe=SHORT, **options):

@@ -15,8 +15,8 @@ from hma.methods.penalties import (
     mean_risk,
     risk_variance,
     row_gradients,
-    row_losses,
 )
+from hma.targets import Classes, Number, SoftClasses, YesNo
 
 
 def drawn(environment: list[int], classes: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +73,7 @@ def test_the_gradient_penalty_and_its_gradient_are_those_of_autograd(environment
     weight = torch.ones_like(weight) if even else weight
     logits.requires_grad_()
     rows = by_environment(torch.tensor(environment), None if even else weight, torch.float64)
-    found = gradient_penalty(row_gradients(logits, labels), rows)
+    found = gradient_penalty(row_gradients(logits, labels, Classes(logits.shape[1])), rows)
     expected = penalty_by_autograd(logits, labels, weight, environment)
     torch.testing.assert_close(found, expected)
     grads = [torch.autograd.grad(value, logits)[0] for value in (found, expected)]
@@ -87,7 +87,7 @@ def test_risk_and_variance_are_those_of_numpy(environment, classes):
     rows = by_environment(torch.tensor(environment), weight, torch.float64)
     groups = members_of(environment).values()
     risks = [float(risk_of(logits[g], labels[g], weight[g])) for g in groups]
-    losses = row_losses(logits, labels)
+    losses = Classes(logits.shape[1]).loss(logits, labels)
     assert float(mean_risk(losses, rows)) == pytest.approx(np.mean(risks))
     large = [risk for risk, group in zip(risks, groups, strict=True) if len(group) > 1]
     expected = np.var(large) if large else 0.0
@@ -107,20 +107,24 @@ def test_the_variance_of_features_is_that_of_numpy(environment):
     assert float(feature_variance(features, rows)) == pytest.approx(np.mean(each) if each else 0.0)
 
 
-@pytest.mark.parametrize("classes", [1, 2, 4])
-def test_the_gradient_by_the_factor_is_that_of_a_difference_quotient(classes):
-    logits, labels, _ = drawn([0] * 6, classes)
+@pytest.mark.parametrize(
+    "target", [Classes(1), Classes(2), Classes(4), SoftClasses(3), YesNo(2), Number(1.0, 2.0)]
+)
+def test_the_gradient_by_the_factor_is_that_of_a_difference_quotient(target):
+    logits, labels, _ = drawn([0] * 6, target.outputs)
+    if not isinstance(target, Classes):
+        labels = target.prototypes()[torch.arange(6) % 2].double()
     step = 1e-6
-    high, low = (row_losses(logits * factor, labels) for factor in (1 + step, 1 - step))
+    high, low = (target.loss(logits * factor, labels) for factor in (1 + step, 1 - step))
     torch.testing.assert_close(
-        row_gradients(logits, labels), (high - low) / (2 * step), rtol=1e-6, atol=1e-8
+        row_gradients(logits, labels, target), (high - low) / (2 * step), rtol=1e-6, atol=1e-8
     )
 
 
 def test_the_product_of_halves_is_unbiased_where_the_square_is_not():
     generator = torch.Generator().manual_seed(0)
     logits, labels, _ = drawn([0] * 400, classes=3)
-    gradients = row_gradients(logits, labels)
+    gradients = row_gradients(logits, labels, Classes(logits.shape[1]))
     truth = float(gradients.mean()) ** 2
     products, squares = [], []
     for _ in range(4000):
@@ -141,8 +145,8 @@ def test_rows_without_weight_change_nothing():
 
     def measures(places):
         rows = by_environment(torch.tensor(environment)[places], weight[places], torch.float64)
-        losses = row_losses(logits[places], labels[places])
-        gradients = row_gradients(logits[places], labels[places])
+        losses = Classes(3).loss(logits[places], labels[places])
+        gradients = row_gradients(logits[places], labels[places], Classes(3))
         return torch.stack(
             [
                 mean_risk(losses, rows),
@@ -159,12 +163,14 @@ def test_an_environment_without_any_weight_is_not_there():
     logits, labels, weight = drawn([0] * 8, classes=2)
     weight[4:] = 0
     rows = by_environment(environment, weight, torch.float64)
-    losses = row_losses(logits, labels)
+    losses = Classes(logits.shape[1]).loss(logits, labels)
     alone = risk_of(logits[:4], labels[:4], weight[:4])
     torch.testing.assert_close(mean_risk(losses, rows), alone)
     assert float(risk_variance(losses, rows)) == 0
     expected = penalty_by_autograd(logits[:4], labels[:4], weight[:4], [0] * 4)
-    torch.testing.assert_close(gradient_penalty(row_gradients(logits, labels), rows), expected)
+    torch.testing.assert_close(
+        gradient_penalty(row_gradients(logits, labels, Classes(logits.shape[1])), rows), expected
+    )
 
 
 def test_a_batch_of_no_rows_has_no_penalty():

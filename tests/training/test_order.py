@@ -8,10 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
-from training_cases import Scripted, quietly, rows, scripted_recipe, scripted_task
+from training_cases import (
+    Scripted,
+    plain_learner,
+    quietly,
+    rows,
+    scripted_recipe,
+    scripted_task,
+)
 
 from hma.data import Batch, InMemory, Task
 from hma.errors import UserError
+from hma.methods import Output
 from hma.training.order import TrainingOrder, class_weights
 
 
@@ -107,11 +115,10 @@ def test_balance_by_loss_multiplies_weights_that_rows_have_already():
 
 
 def test_balance_by_loss_gives_the_weighted_mean_as_loss():
-    from hma.methods.learner import classification_loss
-
     logits, labels = torch.randn(10, 2), torch.tensor([0] * 7 + [1] * 3)
     weight = class_weights(labels, 2)[labels]
-    found = classification_loss(logits, Batch(None, labels, torch.arange(10), weight))
+    learner, output = plain_learner(scripted_task()), Output(logits, logits)
+    found = learner.loss_of(output, Batch(None, labels, torch.arange(10), weight))
     each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     # each class counts half
     torch.testing.assert_close(found, (each[:7].mean() + each[7:].mean()) / 2)

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from hma.config import HMAConfig
 from hma.data import Batch, InMemory, Task
-from hma.methods import erm, with_hma
+from hma.methods import Learner, Output, OutputModule, erm, with_hma
+from hma.targets import Classes
 from hma.training import Recipe, SilentProgress, fit
 
 
@@ -86,35 +87,42 @@ EVERYTHING = Recipe(
 """A run of a few hundred steps with all that has a state of its own."""
 
 
-class Scripted:
+class OneWeight(OutputModule):
+    """A weight that starts at 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, 1))
+
+    def output(self, x: Tensor, features: Tensor | None = None) -> Output:
+        return Output(x.float() @ self.weight, x)
+
+
+class Scripted(Learner):
     """A learner that scores in validation what the script says, epoch by epoch.
 
     The only row of each split is of class 0 or 1; ``correct`` out of ten rows are predicted
     right. Its weight counts the steps, so kept weights tell which epoch they are from.
     """
 
-    contexts = ("alone",)
-
     def __init__(self, correct: list[int]) -> None:
-        self.module: nn.Module = nn.Linear(1, 1, bias=False)
-        nn.init.zeros_(self.module.weight)
+        super().__init__(OneWeight(), Classes(2))
         self.correct = correct
         self.trained = 0
         self.weights: list[Tensor | None] = []
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss_of(self, output: Output, batch: Batch) -> Tensor:
         self.trained += 1
         self.weights.append(batch.weight)
         return -self.module.weight.sum()  # sgd with lr=1 adds 1 at every step
 
-    def predict(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Output:
+        if self.module.training:
+            return super().forward(batch)
         epoch = round(self.module.weight.item()) - 1
         right = torch.arange(len(batch.y)) < self.correct[epoch]
         guess = torch.where(right, batch.y, 1 - batch.y)
-        return torch.nn.functional.one_hot(guess, 2).float()
-
-    def after_step(self, batch: Batch) -> None:
-        pass
+        return Output(torch.nn.functional.one_hot(guess, 2).float(), batch.x)
 
     def use(self, context: str) -> None:
         assert context == "alone"

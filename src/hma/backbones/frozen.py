@@ -1,6 +1,5 @@
 """An encoder that is used and never trained."""
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -8,15 +7,11 @@ from torch import Tensor, nn
 
 from hma.checks import feature_dim_of
 
-KNOWN_FEATURES = "known features"
-"""A batch of this one entry holds features that the encoder has made before."""
-
 
 class Frozen(nn.Module):
     """Hold an encoder still: no gradient, no new BatchNorm statistics, no dropout.
 
     ``train()`` leaves it in eval mode, and its forward pass records nothing to differentiate.
-    Features it has made before, given as ``{KNOWN_FEATURES: features}``, pass through.
 
     Args:
         encoder: Any module that maps a batch to ``(B, F)``; its parameters stop requiring
@@ -42,8 +37,5 @@ class Frozen(nn.Module):
     @torch.no_grad()
     def forward(self, x: Any) -> Tensor:
         """Return the encoder's features."""
-        if isinstance(x, Mapping) and list(x) == [KNOWN_FEATURES]:
-            known: Tensor = x[KNOWN_FEATURES]
-            return known
         features: Tensor = self.encoder(x)
         return features

@@ -21,6 +21,8 @@ class Batch(NamedTuple):
         - ``ids``: ``(B,)``.
         - ``weight`` ``(B,)``: weight of each row in the loss; None for 1.
         - ``environment`` ``(B,)``: which training environment a row is from; None for one.
+        - ``features`` ``(B, F)``: what a frozen backbone makes of the rows, where that is known
+          beforehand; ``x`` is then None.
     """
 
     x: Any
@@ -28,12 +30,15 @@ class Batch(NamedTuple):
     ids: Tensor
     weight: Tensor | None = None
     environment: Tensor | None = None
+    features: Tensor | None = None
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on ``device``; ``x`` is a dict of tensors or has ``.to`` itself."""
         x = (
             {name: value.to(device) for name, value in self.x.items()}
             if isinstance(self.x, dict)
+            else None
+            if self.x is None
             else self.x.to(device)
         )
         rest = (None if part is None else part.to(device) for part in self[1:])

@@ -3,14 +3,17 @@
 from hma.methods.batchformer import batchformer
 from hma.methods.erm import erm
 from hma.methods.invariance import ib_irm, irm, random_environments, vrex
-from hma.methods.learner import Learner, Method
+from hma.methods.learner import Learner, Method, OutputModule
 from hma.methods.memory import with_hma
 from hma.methods.nearest import knn
 from hma.methods.npt import npt
+from hma.output import Output
 
 __all__ = [
     "Learner",
     "Method",
+    "Output",
+    "OutputModule",
     "batchformer",
     "erm",
     "ib_irm",

@@ -1,26 +1,30 @@
 """BatchFormer: rows attend to their batch in training only, and share one head with themselves."""
 
+from typing import Any, final
+
 import torch
 from torch import Tensor, nn
 
+from hma.checks import feature_dim_of
 from hma.data import Batch, Task
 from hma.errors import UserError
-from hma.methods.erm import Classifier, Erm
-from hma.methods.learner import BackboneFactory, Method, classification_loss
+from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
+from hma.output import Output
 
 
-class BatchFormer(Classifier):
+@final
+class BatchFormer(OutputModule):
     """A classifier with an encoder layer over the batch that only training passes through.
 
     Args:
         backbone: Any module that maps a batch to features ``(B, F)``.
-        num_classes: Number of logits, ``C``.
+        outputs: Number of logits, ``C``.
         num_heads: Attention heads of the layer.
         dropout: Dropout of the layer.
 
     Shape:
-        - output: ``(2 B, C)`` in training mode, first the rows themselves, then the same rows
-          with their batch; ``(B, C)`` in eval mode.
+        - logits: ``(2 B, C)`` in training mode, first the rows themselves, then the same rows
+          with their batch; ``(B, C)`` in eval mode. Features: ``(B, F)``.
 
     Example:
         >>> from hma.backbones import mlp
@@ -29,11 +33,11 @@ class BatchFormer(Classifier):
         (torch.Size([8, 3]), torch.Size([4, 3]))
     """
 
-    def __init__(
-        self, backbone: nn.Module, num_classes: int, num_heads: int, dropout: float
-    ) -> None:
-        super().__init__(backbone, num_classes)
-        width = self.head.in_features
+    def __init__(self, backbone: nn.Module, outputs: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        width = feature_dim_of(backbone, None)
+        self.backbone = backbone
+        self.head = nn.Linear(width, outputs)
         if width % num_heads:
             raise UserError(
                 f"num_heads must divide the width of the backbone's features, got {num_heads} and "
@@ -43,28 +47,25 @@ class BatchFormer(Classifier):
             width, num_heads, dim_feedforward=width, dropout=dropout
         )
 
-    def forward(self, x: object) -> Tensor:
-        """Return the logits of a batch, in training twice."""
-        features = self.backbone(x)  # (B, F)
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return the logits of a batch, in training twice, and its features."""
+        features = rows = self.backbone(x) if features is None else features  # (B, F)
         if self.training:
             # (B, F) -> (B, 1, F): the batch is the sequence, and there is one of it
             mixed = self.encoder(features[:, None])[:, 0]  # (B, F)
-            features = torch.cat([features, mixed])  # (2 B, F)
-        logits: Tensor = self.head(features)
-        return logits
+            rows = torch.cat([features, mixed])  # (2 B, F)
+        return Output(self.head(rows), features)
 
 
-class WithBatchFormer(Erm):
-    """Cross entropy on both streams; predictions are those of the plain classifier."""
+@final
+class WithBatchFormer(Learner):
+    """The target's loss on both streams; predictions are those of the plain classifier."""
 
-    def __init__(self, module: BatchFormer) -> None:
-        super().__init__(module)
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the cross entropy of the rows by themselves and with their batch."""
+    def loss_of(self, output: Output, batch: Batch) -> Tensor:
+        """Return the loss of the rows by themselves and with their batch."""
         weight = None if batch.weight is None else batch.weight.repeat(2)
-        twice = batch._replace(y=batch.y.repeat(2), weight=weight)
-        return classification_loss(self.module(batch.x), twice)
+        twice = batch._replace(y=torch.cat([batch.y, batch.y]), weight=weight)
+        return super().loss_of(output, twice)
 
 
 def batchformer(backbone: BackboneFactory, *, num_heads: int = 4, dropout: float = 0.5) -> Method:
@@ -82,7 +83,7 @@ def batchformer(backbone: BackboneFactory, *, num_heads: int = 4, dropout: float
 
     def build(task: Task, seed: int) -> WithBatchFormer:
         torch.manual_seed(seed)
-        module = BatchFormer(backbone(task), len(task.classes), num_heads, dropout)
-        return WithBatchFormer(module)
+        module = BatchFormer(backbone(task), task.target.outputs, num_heads, dropout)
+        return WithBatchFormer(module, task.target)
 
     return build

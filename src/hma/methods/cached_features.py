@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.frozen import KNOWN_FEATURES, Frozen
-from hma.data import InMemory, Split, Task, tensors_of
+from hma.backbones.frozen import Frozen
+from hma.data import Batch, Split, Task, tensors_of
 from hma.errors import UserError
 from hma.files import FileError, no_lost_writes
 from hma.methods.learner import Learner
@@ -49,7 +49,7 @@ def cached_features(
         >>> known = cached_features(digits(seed=0), backbone, Path(mkdtemp()))
         >>> batch = known.train.batch(torch.tensor([3, 5]))
         >>> rows = digits(seed=0).train.batch(batch.ids)
-        >>> torch.allclose(backbone(batch.x), backbone(rows.x), atol=1e-6)
+        >>> torch.allclose(batch.features, backbone(rows.x), atol=1e-6)
         True
     """
     if not isinstance(backbone, Frozen):
@@ -174,10 +174,25 @@ def _encoded(task: Task, backbone: Frozen, batch_size: int) -> Tensors:
     return found
 
 
-def _split(name: str, split: Split, tensors: Tensors) -> InMemory:
-    features, weight, environment = (tensors.get(f"{name}/{part}") for part in PARTS)
-    assert features is not None
-    return InMemory({KNOWN_FEATURES: features}, split.labels, environment, weight)
+class _KnownFeatures:
+    """A split whose rows are features that the backbone made before."""
+
+    def __init__(self, labels: Tensor, parts: Tensors) -> None:
+        self.labels = labels
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places``, the same in every epoch."""
+        parts = {name: values[places] for name, values in self.parts.items()}
+        return Batch(None, self.labels[places], places, **parts)
+
+
+def _split(name: str, split: Split, tensors: Tensors) -> _KnownFeatures:
+    found = {part: tensors[f"{name}/{part}"] for part in PARTS if f"{name}/{part}" in tensors}
+    return _KnownFeatures(split.labels, found)
 
 
 def _write(tensors: Tensors, path: Path, key: str) -> None:

@@ -1,49 +1,34 @@
 """Empirical risk minimisation: a backbone and a linear head, the row all others are held to."""
 
+from typing import Any, final
+
 import torch
 from torch import Tensor, nn
 
 from hma.checks import feature_dim_of
-from hma.data import Batch, Task
-from hma.methods.learner import BackboneFactory, Method, classification_loss
+from hma.data import Task
+from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
+from hma.output import Output
 
 
-class Classifier(nn.Module):
-    """A backbone and a linear head."""
+@final
+class Classifier(OutputModule):
+    """A backbone and a linear head with so many ``outputs``."""
 
-    def __init__(self, backbone: nn.Module, num_classes: int) -> None:
+    def __init__(self, backbone: nn.Module, outputs: int) -> None:
         super().__init__()
         self.backbone = backbone
-        self.head = nn.Linear(feature_dim_of(backbone, None), num_classes)
+        self.head = nn.Linear(feature_dim_of(backbone, None), outputs)
 
-    def forward(self, x: object) -> Tensor:
-        """Return the logits of a batch."""
-        logits: Tensor = self.head(self.backbone(x))
-        return logits
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return logits and features of a batch."""
+        features = self.backbone(x) if features is None else features
+        return Output(self.head(features), features)
 
 
-class Erm:
-    """Cross entropy on a classifier, nothing after the step."""
-
-    contexts: tuple[str, ...] = ("alone",)
-
-    def __init__(self, module: Classifier) -> None:
-        self.module: nn.Module = module
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the cross entropy."""
-        return classification_loss(self.module(batch.x), batch)
-
-    def predict(self, batch: Batch) -> Tensor:
-        """Return the logits."""
-        logits: Tensor = self.module(batch.x)
-        return logits
-
-    def after_step(self, batch: Batch) -> None:
-        """Do nothing: there is no memory to write."""
-
-    def use(self, context: str) -> None:
-        """Do nothing: a prediction never depends on its neighbours."""
+@final
+class Erm(Learner):
+    """The target's loss on a classifier, and nothing else."""
 
 
 def erm(backbone: BackboneFactory) -> Method:
@@ -51,6 +36,6 @@ def erm(backbone: BackboneFactory) -> Method:
 
     def build(task: Task, seed: int) -> Erm:
         torch.manual_seed(seed)
-        return Erm(Classifier(backbone(task), len(task.classes)))
+        return Erm(Classifier(backbone(task), task.target.outputs), task.target)
 
     return build

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,9 @@ from hma.methods.penalties import (
     mean_risk,
     risk_variance,
     row_gradients,
-    row_losses,
 )
-from hma.methods.wrapping import WrappedLearner, WrappedModule, backbone_of, features_of
+from hma.methods.wrapping import WrappedLearner, WrappedModule
+from hma.output import Output
 
 Penalty = Literal["gradient", "variance"]
 REMEDY = (
@@ -29,6 +29,7 @@ REMEDY = (
 )
 
 
+@final
 class PenalisedModule(WrappedModule):
     """Count the steps of a penalised method in a buffer, so that a resumed run knows them.
 
@@ -40,14 +41,11 @@ class PenalisedModule(WrappedModule):
     steps: Tensor
 
     def __init__(self, inner: nn.Module, settings: str) -> None:
-        super().__init__(inner)
-        self.settings = settings
+        super().__init__(inner, settings)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
-    def extra_repr(self) -> str:  # noqa: D102
-        return self.settings
 
-
+@final
 class Penalised(WrappedLearner):
     """Mean of the environments' risks, a penalty on what differs between them, and a bottleneck.
 
@@ -56,7 +54,7 @@ class Penalised(WrappedLearner):
     that gradients stay in range.
 
     Args:
-        inner: Learner that is trained on the logits it predicts in training mode.
+        inner: Learner that is trained on the logits of its forward pass.
         task: What from; for messages.
         penalty: 'gradient' is IRM's, 'variance' V-REx's.
         weight: What the penalty counts.
@@ -75,17 +73,16 @@ class Penalised(WrappedLearner):
     ) -> None:
         self.task_name, self.penalty = task.name, penalty
         self.weight, self.warmup_steps, self.bottleneck = weight, warmup_steps, bottleneck
-        self._backbone = backbone_of(inner) if bottleneck else None
         settings = f"penalty={penalty!r}, weight={weight}, warmup_steps={warmup_steps}"
         settings += f", bottleneck={bottleneck}" if bottleneck else ""
         self._counter = PenalisedModule(inner.module, settings)
         super().__init__(inner, self._counter)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss_of(self, output: Output, batch: Batch) -> Tensor:
         """Return the penalised risk."""
         if batch.environment is None:
             raise UserError(f"the rows of {self.task_name!r} have no environment; {REMEDY}")
-        logits, features = self._forward(batch)
+        logits = _wide(output.logits)
         if len(logits) != len(batch.y):
             raise UserError(
                 "method must predict one row of logits for each row it trains on, got "
@@ -93,27 +90,20 @@ class Penalised(WrappedLearner):
                 "goes around a method that trains on its own predictions"
             )
         rows = by_environment(batch.environment, batch.weight, logits.dtype)
-        losses = row_losses(logits, batch.y)
+        losses = self.target.loss(logits, batch.y)
         warm = self._counter.steps >= self.warmup_steps
         total = mean_risk(losses, rows) + self._penalty(logits, losses, batch, rows) * torch.where(
             warm, self.weight, 1.0
         )
-        if features is not None:
-            variance = feature_variance(features, rows)
+        if self.bottleneck:
+            variance = feature_variance(_wide(output.features), rows)
             total = total + variance * torch.where(warm, self.bottleneck, 0.0)
         return total / torch.where(warm, max(self.weight, 1.0), 1.0)
-
-    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        if self._backbone is None:
-            return _wide(self.inner.predict(batch)), None
-        with features_of(self._backbone) as found:
-            logits = self.inner.predict(batch)
-        return _wide(logits), _wide(found[-1])
 
     def _penalty(self, logits: Tensor, losses: Tensor, batch: Batch, rows: Grouped) -> Tensor:
         if self.penalty == "variance":
             return risk_variance(losses, rows)
-        return gradient_penalty(row_gradients(logits, batch.y), rows)
+        return gradient_penalty(row_gradients(logits, batch.y, self.target), rows)
 
     @torch.no_grad()
     def after_step(self, batch: Batch) -> None:

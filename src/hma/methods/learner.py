@@ -1,56 +1,87 @@
 """What the training loop knows of a method."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, cast, final
 
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from hma.data import Batch, Task
+from hma.errors import UserError
+from hma.output import Output
+from hma.targets import Target
 
 BackboneFactory = Callable[[Task], nn.Module]
 """Makes the encoder for a task: a fresh module that maps a batch's ``x`` to ``(B, F)``."""
+Forward = Callable[[Any, Tensor | None], Output]
+"""A forward pass: ``(x, features)``, where features that are known stand in for ``x``."""
 
 
-class Learner(Protocol):
-    """A module and what to do with it, step by step."""
+class OutputModule(nn.Module, ABC):
+    """A module that a learner trains; a subclass has a ``backbone`` and says what follows it."""
 
-    module: nn.Module
-    contexts: tuple[str, ...]
+    @abstractmethod
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return logits and features of a batch; the backbone need not run if they are given."""
+
+    def forward(self, x: Any) -> Tensor:
+        """Return the logits of a batch."""
+        return self.output(x).logits
+
+
+class Learner(ABC):  # noqa: B024 - records name the class, so each method has its own
+    """A module and what to do with it, step by step; a subclass says what it does differently.
+
+    Args:
+        module: What is trained: an :class:`OutputModule`, an :class:`hma.HMA`, or another module
+            with such a method ``output``.
+        target: What a label is.
+    """
+
+    contexts: tuple[str, ...] = ("alone",)
     """Inference contexts to evaluate in, the default first.
 
     'batch' and 'batch-sorted' differ in the order of rows alone, and the loop sees to that.
     """
 
+    def __init__(self, module: nn.Module, target: Target) -> None:
+        if not callable(getattr(module, "output", None)):
+            raise UserError(
+                "method must build a module with a method output(x, features), which gives "
+                f"hma.methods.Output, got {type(module).__name__}"
+            )
+        self.module = module
+        self.target = target
+        self.run: Forward = cast("Any", module).output
+        """The module's forward pass; the loop leads it through its devices and number formats."""
+
+    def forward(self, batch: Batch) -> Output:
+        """Return logits and features of a batch, in training or in the context in use."""
+        return self.run(batch.x, batch.features)
+
+    def loss_of(self, output: Output, batch: Batch) -> Tensor:
+        """Return the training loss of a forward pass, a scalar: the target's, weighted by row."""
+        each = self.target.loss(output.logits, batch.y)
+        if batch.weight is None:
+            return each.mean()
+        return (each * batch.weight).sum() / batch.weight.sum()
+
+    def after_step(self, batch: Batch) -> None:  # noqa: B027
+        """Do what follows ``optimizer.step()``, such as writing a memory; by default nothing."""
+
+    def use(self, context: str) -> None:  # noqa: B027
+        """Switch to one of ``contexts``; by default nothing depends on it."""
+
+    @final
     def loss(self, batch: Batch) -> Tensor:
         """Return the training loss of a batch, a scalar."""
-        ...
+        return self.loss_of(self.forward(batch), batch)
 
+    @final
     def predict(self, batch: Batch) -> Tensor:
         """Return the logits of a batch, ``(B, C)``."""
-        ...
-
-    def after_step(self, batch: Batch) -> None:
-        """Do what follows ``optimizer.step()``, such as writing a memory."""
-        ...
-
-    def use(self, context: str) -> None:
-        """Switch to one of ``contexts``."""
-        ...
+        return self.forward(batch).logits
 
 
 Method = Callable[[Task, int], Learner]
 """A row of a table: ``method(task, seed)`` builds a fresh learner."""
-
-
-def classification_loss(logits: Tensor, batch: Batch) -> Tensor:
-    """Return the weighted mean cross entropy; one logit is a binary problem."""
-    if logits.shape[1] == 1:
-        each = binary_cross_entropy_with_logits(
-            logits[:, 0], batch.y.to(logits.dtype), reduction="none"
-        )
-    else:
-        each = cross_entropy(logits, batch.y, reduction="none")
-    if batch.weight is None:
-        return each.mean()
-    return (each * batch.weight).sum() / batch.weight.sum()

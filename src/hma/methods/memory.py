@@ -1,21 +1,23 @@
 """Heterogeneous memory on any backbone: the paper's rows, by configuration."""
 
-from typing import Any, cast
+from typing import Any, cast, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hma.config import Context, HMAConfig
 from hma.data import Batch, Task
-from hma.methods.learner import BackboneFactory, Method, classification_loss
+from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import HMA
+from hma.output import Output
 
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
 
 
-class WithMemory:
-    """Cross entropy on an HMA model; every step writes its batch into the real memory.
+@final
+class WithMemory(Learner):
+    """The target's loss on an HMA model; every step writes its batch into the real memory.
 
     Without a momentum encoder (nothing in the backbone trains, or ``momentum=0``) a backbone that
     stays in eval mode, as ``hma.backbones.Frozen`` and a partly tuned ViT do, runs once per step:
@@ -23,36 +25,26 @@ class WithMemory:
     """
 
     def __init__(self, model: HMA) -> None:
+        super().__init__(model, model.target)
         self.model = model
-        self.module: nn.Module = model
         depends = model.config.batch_attention
-        self.contexts: tuple[str, ...] = SEEING_THE_BATCH if depends else ("alone",)
+        self.contexts = SEEING_THE_BATCH if depends else ("alone",)
         self._encoded: tuple[Any, Tensor] | None = None
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the cross entropy."""
-        self._encoded = None
-        if not _writes_what_it_reads(self.model):
-            return classification_loss(self.module(batch.x), batch)
-        made: list[Tensor] = []
-        hook = self.model.backbone.register_forward_hook(lambda *seen: made.append(seen[-1]))
-        try:
-            logits: Tensor = self.module(batch.x)
-        finally:
-            hook.remove()
-        self._encoded = batch.x, made[-1]
-        return classification_loss(logits, batch)
-
-    def predict(self, batch: Batch) -> Tensor:
-        """Return the logits in the context in use."""
-        logits: Tensor = self.module(batch.x)
-        return logits
+    def forward(self, batch: Batch) -> Output:
+        """Return logits and features; in training they may wait for :meth:`after_step`."""
+        output = super().forward(batch)
+        keep = self.model.training and _writes_what_it_reads(self.model)
+        self._encoded = (batch.x, output.features.detach()) if keep else None
+        return output
 
     def after_step(self, batch: Batch) -> None:
         """Write the batch into the queue and move the momentum encoder."""
         x, features = self._encoded or (None, None)
         self._encoded = None
-        known = features if x is batch.x else None
+        known = batch.features
+        if known is None and x is batch.x:
+            known = features
         self.model.remember(batch.x, batch.y, features=known, ids=batch.ids)
 
     def use(self, context: str) -> None:
@@ -74,6 +66,6 @@ def with_hma(backbone: BackboneFactory, config: HMAConfig) -> Method:
 
     def build(task: Task, seed: int) -> WithMemory:
         torch.manual_seed(seed)
-        return WithMemory(HMA(backbone(task), len(task.classes), config))
+        return WithMemory(HMA(backbone(task), config=config, target=task.target))
 
     return build

@@ -1,5 +1,7 @@
 """Attention between datapoints on its own, after non-parametric transformers (NPT)."""
 
+from typing import Any, final
+
 import torch
 from torch import Tensor, nn
 
@@ -7,20 +9,22 @@ from hma.attention import MemoryRead
 from hma.checks import feature_dim_of
 from hma.data import Task
 from hma.errors import UserError
-from hma.methods.erm import Erm
-from hma.methods.learner import BackboneFactory, Method
+from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
 from hma.methods.memory import SEEING_THE_BATCH
+from hma.output import Output
+from hma.targets import Target
 from hma.tokens import LabelTokens
 
 
-class DatapointAttention(nn.Module):
+@final
+class DatapointAttention(OutputModule):
     """A backbone, blocks in which each row attends to its batch, and a linear head.
 
     A row's token is its features and the embedding of "unknown": no label of any row is seen.
 
     Args:
         backbone: Any module that maps a batch to features ``(B, F)``.
-        num_classes: Number of logits, ``C``.
+        outputs: Number of logits, ``C``.
         depth: Number of blocks.
         label_dim: Width of the "unknown" part of a token, ``L``.
         num_heads: Attention heads of each block.
@@ -41,7 +45,7 @@ class DatapointAttention(nn.Module):
     def __init__(
         self,
         backbone: nn.Module,
-        num_classes: int,
+        outputs: int,
         *,
         depth: int,
         label_dim: int,
@@ -63,26 +67,27 @@ class DatapointAttention(nn.Module):
         self.blocks = nn.ModuleList(
             MemoryRead(width, num_heads, dropout=dropout) for _ in range(depth)
         )
-        self.head = nn.Linear(width, num_classes)
+        self.head = nn.Linear(width, outputs)
 
-    def forward(self, x: object) -> Tensor:
-        """Return the logits of a batch; in eval mode ``context`` says whether rows see it."""
-        tokens = self.tokens.mask(self.backbone(x))  # (B, F) -> (B, D)
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return logits and features; in eval mode ``context`` says whether rows see the batch."""
+        features = self.backbone(x) if features is None else features
+        tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
         neighbours = self.training or self.context == "batch"
         for block in self.blocks:
             tokens, _ = block(tokens, None, neighbours=neighbours)  # (B, D)
-        logits: Tensor = self.head(tokens)  # (B, D) -> (B, C)
-        return logits
+        return Output(self.head(tokens), features)  # (B, D) -> (B, C)
 
 
-class Npt(Erm):
-    """Cross entropy on a network whose rows see their batch."""
+@final
+class Npt(Learner):
+    """The target's loss on a network whose rows see their batch."""
 
-    contexts: tuple[str, ...] = SEEING_THE_BATCH
+    contexts = SEEING_THE_BATCH
 
-    def __init__(self, module: DatapointAttention) -> None:
-        self.model = module
-        self.module: nn.Module = module
+    def __init__(self, model: DatapointAttention, target: Target) -> None:
+        super().__init__(model, target)
+        self.model = model
 
     def use(self, context: str) -> None:
         """Switch the inference context; in which order rows come is up to the caller."""
@@ -120,12 +125,12 @@ def npt(
         torch.manual_seed(seed)
         module = DatapointAttention(
             backbone(task),
-            len(task.classes),
+            task.target.outputs,
             depth=depth,
             label_dim=label_dim,
             num_heads=num_heads,
             dropout=dropout,
         )
-        return Npt(module)
+        return Npt(module, task.target)
 
     return build

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from hma.targets import Classes, Target
 
 LEAST_ROWS = 2
 """An environment with fewer rows in a batch has no two halves and enters no penalty."""
@@ -77,27 +78,23 @@ def mean_over(which: Tensor, values: Tensor) -> Tensor:
     return torch.where(which, values, 0).sum() / which.sum().clamp(min=1)
 
 
-def row_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross entropy of each row, ``(B,)``; one logit is a binary problem."""
-    if logits.shape[1] == 1:
-        return binary_cross_entropy_with_logits(
-            logits[:, 0], labels.to(logits.dtype), reduction="none"
-        )
-    return cross_entropy(logits, labels, reduction="none")
-
-
-def row_gradients(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Return the gradient of each row's cross entropy by a factor on its logits, at 1.
+def row_gradients(logits: Tensor, labels: Tensor, target: Target) -> Tensor:
+    r"""Return the gradient of each row's loss by a factor on its logits, at 1.
 
     .. math:: \left. \frac{d}{dw} \ell(w z, y) \right|_{w = 1}
         = \sum_c \big( \mathrm{softmax}(z)_c - [c = y] \big) z_c
 
-    Written out, it needs no second graph. One logit: ``(sigmoid(z) - y) * z``.
+    Written out, as for class ids, it needs no second graph. One logit: ``(sigmoid(z) - y) * z``.
 
     Example:
-        >>> row_gradients(torch.tensor([[0.0, 2.0]]), torch.tensor([1])).round(decimals=4)
+        >>> logits, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([1])
+        >>> row_gradients(logits, labels, Classes(2)).round(decimals=4)
         tensor([-0.2384])
     """
+    if not isinstance(target, Classes):
+        factor = torch.ones_like(logits[:, :1], requires_grad=True)  # (B, 1)
+        losses = target.loss(logits * factor, labels)
+        return torch.autograd.grad(losses.sum(), factor, create_graph=True)[0][:, 0]
     if logits.shape[1] == 1:
         only = logits[:, 0]
         return (only.sigmoid() - labels.to(only.dtype)) * only

@@ -1,39 +1,42 @@
 """A method around a method: what the outer one adds survives checkpoints and device wrappers."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from hma.data import Batch
-from hma.errors import UserError
-from hma.methods.learner import Learner
+from hma.methods.learner import Forward, Learner, OutputModule
+from hma.output import Output
 
 
-class WrappedModule(nn.Module):
-    """Pass a batch on to the module of the inner method; buffers of the outer one live here.
+class WrappedModule(OutputModule):
+    """Pass a batch on to the module of the inner method; a subclass adds buffers of the outer one.
 
     Args:
         inner: Module of the inner method.
+        settings: What was asked for; printed with the module, and so part of a run's identity.
     """
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, settings: str) -> None:
         super().__init__()
         self.inner = inner
         self.config = getattr(inner, "config", None)
+        self.settings = settings
 
-    def forward(self, x: object) -> Tensor:
-        """Return the logits of the inner module."""
-        logits: Tensor = self.inner(x)
-        return logits
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return what the inner module gives."""
+        output: Output = cast("Any", self.inner).output(x, features)
+        return output
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return self.settings
 
 
-class WrappedLearner:
-    """Do what the inner learner does, through a module of our own.
+class WrappedLearner(Learner):
+    """Do what the inner learner does, through a module of our own; a subclass changes some of it.
 
-    The loop may put a module of its own around ours (devices, number formats); the inner learner
-    is then given that module too, so that every forward pass goes through it.
+    The loop may lead the forward pass through a module of its own (devices, number formats); the
+    inner learner then does so too.
 
     Args:
         inner: Learner to wrap.
@@ -43,24 +46,24 @@ class WrappedLearner:
     def __init__(self, inner: Learner, module: WrappedModule) -> None:
         self.inner = inner
         self.contexts = inner.contexts
-        self.module = module
+        super().__init__(module, inner.target)
 
     @property
-    def module(self) -> nn.Module:
-        """The module to train, as the loop wrapped it."""
-        return self.inner.module
+    def run(self) -> Forward:
+        """The forward pass of both."""
+        return self.inner.run
 
-    @module.setter
-    def module(self, module: nn.Module) -> None:
-        self.inner.module = module
+    @run.setter
+    def run(self, run: Forward) -> None:
+        self.inner.run = run
 
-    def loss(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Output:
+        """Return what the inner learner's forward pass gives."""
+        return self.inner.forward(batch)
+
+    def loss_of(self, output: Output, batch: Batch) -> Tensor:
         """Return the loss of the inner learner."""
-        return self.inner.loss(batch)
-
-    def predict(self, batch: Batch) -> Tensor:
-        """Return the logits of the inner learner."""
-        return self.inner.predict(batch)
+        return self.inner.loss_of(output, batch)
 
     def after_step(self, batch: Batch) -> None:
         """Do what the inner learner does after a step."""
@@ -69,32 +72,3 @@ class WrappedLearner:
     def use(self, context: str) -> None:
         """Switch the inner learner's context."""
         self.inner.use(context)
-
-
-def backbone_of(learner: Learner) -> nn.Module:
-    """Return the backbone behind a learner, whatever is around it."""
-    module = learner.module
-    while isinstance(module, WrappedModule):
-        module = module.inner
-    backbone = getattr(module, "backbone", None)
-    if not isinstance(backbone, nn.Module):
-        raise UserError(
-            "method must build a module with a backbone whose features can be read, got "
-            f"{type(module).__name__}; give its encoder the name backbone"
-        )
-    return backbone
-
-
-@contextmanager
-def features_of(backbone: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect what ``backbone`` returns while the block runs, so that it need not run again."""
-    found: list[Tensor] = []
-
-    def collect(module: nn.Module, inputs: Any, features: Tensor) -> None:
-        found.append(features)
-
-    handle = backbone.register_forward_hook(collect)
-    try:
-        yield found
-    finally:
-        handle.remove()

@@ -73,7 +73,7 @@ def fit(
         if home is not None and finished:
             return _finished_before(learner, home, run, fabric)
         stack.enter_context(kept(fabric.device))
-        stack.callback(setattr, learner, "module", learner.module)  # Fabric wraps it for a while
+        stack.callback(setattr, learner, "run", learner.run)  # led through Fabric for a while
         seed_everything(seed, fabric.global_rank)
         training = Training(learner, task, recipe, seed, fabric)
         shown: Progress = progress if fabric.is_global_zero else SilentProgress()

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from hma.data import Batch, Split, Task
 from hma.distributed import gather_rows
 from hma.errors import UserError
-from hma.methods import Learner
+from hma.methods import Learner, Output
+from hma.methods.learner import Forward
 from hma.metrics import METRICS, recorded
 from hma.training.evaluation import evaluate
 from hma.training.optimizer import make_optimizer
@@ -43,11 +44,29 @@ class Standing:
     best_score: float = math.nan
 
 
+class _ForwardPass(nn.Module):
+    """A learner's forward pass as a module, which is what Fabric wraps.
+
+    Args:
+        run: The forward pass.
+        module: Holds its weights.
+    """
+
+    def __init__(self, run: Forward, module: nn.Module) -> None:
+        super().__init__()
+        self.run = run
+        self.module = module
+
+    def forward(self, x: Any, features: Tensor | None) -> Output:
+        """Return logits and features."""
+        return self.run(x, features)
+
+
 class Training:
     """Train a learner step by step; what it does besides is up to ``beat``.
 
     Args:
-        learner: What to train; its module becomes the one that Fabric wrapped.
+        learner: What to train; its forward pass goes through Fabric from now on.
         task: What from.
         recipe: How.
         seed: Decides the order of rows.
@@ -62,7 +81,7 @@ class Training:
         self.module = learner.module
         self.optimizer = make_optimizer(self.module, recipe)
         self.device, self.processes = fabric.device, fabric.world_size
-        learner.module, self._stepper = self._placed()
+        self._stepper = self._placed()
         least = LEAST_ROWS * self.processes
         self.order = TrainingOrder(
             task.train.labels, recipe.batch_size, seed, recipe.balance, least, recipe.drop_last
@@ -99,14 +118,15 @@ class Training:
         since = max(standing.best_epoch, self.recipe.patience_from - 1)
         return standing.epoch - 1 - since >= patience
 
-    def _placed(self) -> tuple[nn.Module, Any]:
-        """Return module and optimizer as Fabric wraps them for its devices and number format."""
+    def _placed(self) -> Any:
+        """Lead forward passes through Fabric's devices and number format; return the optimizer."""
         if self.processes == 1 and self.recipe.precision == "32-true":
             # its wrapper of the module would have nothing to do, and cost a percent of a small step
             self.fabric.to_device(self.module)
-            return self.module, self.fabric.setup_optimizers(self.optimizer)
-        module, optimizer = self.fabric.setup(self.module, self.optimizer)
-        return module, optimizer
+            return self.fabric.setup_optimizers(self.optimizer)
+        forward_pass = _ForwardPass(self.learner.run, self.module)
+        self.learner.run, optimizer = self.fabric.setup(forward_pass, self.optimizer)
+        return optimizer
 
     # --------------------------------------------------------------------- an epoch
 
