@@ -1,5 +1,8 @@
 """Where commands write, and what they print of what users named: one line, nothing lost."""
 
+import os
+import stat
+
 import numpy as np
 import pandas
 import pytest
@@ -113,3 +116,12 @@ def test_a_report_of_a_mistyped_run_runs_no_program(refuses, tmp_path, monkeypat
     assert "is no run of hma: it has no run.json" in refuses("report", "runs/typo")
     assert "is no run of hma: it has no run.json" in refuses("report", "experiments")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_file_has_the_permissions_that_the_user_asked_for(run, rows, run_hma, tmp_path):
+    before = os.umask(0o077)
+    try:
+        run_hma("predict", run, rows, "-o", tmp_path / "out.csv")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out.csv").stat().st_mode) == 0o600

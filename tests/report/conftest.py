@@ -140,6 +140,7 @@ def with_labels(report: RunReport) -> Any:
         return replace(
             report,
             classes=labels,
+            groups=labels,
             by_class=tuple(
                 replace(one, label=label)
                 for one, label in zip(report.by_class, labels, strict=True)

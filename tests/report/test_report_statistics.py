@@ -22,6 +22,7 @@ from hma.report.statistics import (
 )
 
 
+@settings(deadline=None)
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_is_the_formula(counts):
     right, total = counts
@@ -44,6 +45,7 @@ def test_wilson_refuses_more_right_than_there_are():
         wilson(4, 3)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 25), st.integers(0, 25))
 def test_mcnemar_counts_the_splits_that_are_no_likelier(first, second):
     n = first + second
@@ -56,6 +58,7 @@ def test_mcnemar_does_not_care_which_is_first():
     assert mcnemar(3, 11) == mcnemar(11, 3)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 5))
 def test_every_resample_draws_as_many_rows_as_there_are(rows, resamples, seed):
     counts = np.concatenate(list(resampled(rows, resamples, seed)), axis=1)

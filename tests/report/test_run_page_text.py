@@ -20,7 +20,7 @@ from hma import HMAConfig
 from hma.errors import UserError
 from hma.extras import needed
 from hma.report.run import TrainingRows, render, write_page
-from hma.report.run.score_views import matrices
+from hma.report.run.class_views import matrices
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
 EMPTY = {"meta", "link", "img", "input", "br"}
@@ -280,7 +280,7 @@ def test_a_full_disk_leaves_the_page_that_was_there(report, tmp_path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UserError, match="No space left"):
         write_page(report, target)
     assert target.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [target]

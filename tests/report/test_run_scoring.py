@@ -8,6 +8,7 @@ from sklearn.metrics import confusion_matrix
 from hma.errors import UserError
 from hma.report.run.run_report import MEMORY, PLAIN
 from hma.report.run.scoring import Answers, compare
+from hma.targets import Classes
 
 
 def answers(plain_right, memory_right, labels=None):
@@ -23,7 +24,7 @@ def answers(plain_right, memory_right, labels=None):
 
 
 def judged(found, **changes):
-    given = {"classes": 2, "resamples": 400, "seed": 0} | changes
+    given = {"target": Classes(2), "resamples": 400, "seed": 0} | changes
     return compare("test", found, given.pop("metric", "accuracy"), **given)
 
 
@@ -49,7 +50,7 @@ def test_a_large_difference_leaves_zero_out():
 
 
 def test_the_confusion_matrix_is_scikit_learns(run):
-    trial = compare("test", run.answers, "accuracy", classes=3, resamples=20, seed=0)
+    trial = compare("test", run.answers, "accuracy", target=Classes(3), resamples=20, seed=0)
     labels = run.answers.labels.numpy()
     said = {PLAIN: run.answers.plain, MEMORY: run.answers.memory}
     for result in trial.results:
@@ -82,7 +83,7 @@ def test_the_same_seed_gives_the_same_intervals():
 
 
 def test_labels_outside_the_classes_are_named():
-    with pytest.raises(UserError, match="'test' must lie between 0 and 1, got -1"):
+    with pytest.raises(UserError, match="'test' cannot be scored: y must hold class ids from 0 to 1, got -1; leave"):
         judged(Answers(labels=torch.tensor([0, -1]), memory={"a": torch.zeros(2, 2)}, plain={}))
 
 

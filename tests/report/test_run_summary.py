@@ -13,6 +13,7 @@ from hma.report.run import render
 from hma.report.run.examples import EXAMPLES
 from hma.report.run.maps import maps
 from hma.report.run.run_report import KINDS, MEMORY, PLAIN
+from hma.targets import Classes
 
 SMALL = {"label_dim": 4, "num_heads": 2}
 
@@ -248,7 +249,7 @@ def test_maps_hold_every_kind_and_keep_near_points_near(make):
     centres = torch.eye(8)[:3] * 10
     labels = torch.arange(60) % 3
     features = centres[labels] + 0.1 * torch.randn(60, 8)
-    both, slots = maps(state, features, labels, seed=0)
+    both, slots = maps(state, features, labels, target=Classes(3), seed=0)
     assert both.places.shape == (60 + 12 + 9, 2)
     assert np.bincount(both.kinds).tolist() == [60, 12, 9]
     assert set(slots.kinds.tolist()) == {2}
@@ -259,12 +260,14 @@ def test_maps_hold_every_kind_and_keep_near_points_near(make):
 
 def test_maps_are_the_same_again(make):
     state = make().model.memory_state()
-    features, labels = torch.randn(30, 8), torch.zeros(30)
-    first, again = (maps(state, features, labels, seed=1)[0].places for _ in range(2))
+    features, labels = torch.randn(30, 8), torch.zeros(30).long()
+    first, again = (
+        maps(state, features, labels, target=Classes(3), seed=1)[0].places for _ in range(2)
+    )
     np.testing.assert_array_equal(first, again)
 
 
 def test_equal_points_have_no_map(make):
     empty = make(HMAConfig.ablation("abd", **SMALL)).model.memory_state()
-    assert maps(empty, torch.ones(20, 8), torch.zeros(20), seed=0) == ()
-    assert maps(empty, torch.randn(4, 8), torch.zeros(4), seed=0) == ()
+    assert maps(empty, torch.ones(20, 8), torch.zeros(20).long(), target=Classes(3), seed=0) == ()
+    assert maps(empty, torch.randn(4, 8), torch.zeros(4).long(), target=Classes(3), seed=0) == ()

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from hma.report.numbers import duration, probability, size
-from hma.report.run.run_report import PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.run.run_report import PLAIN, ClassResult, Comparison, RunReport, Trial
 from hma.report.run.verdict import amount, change, interval, verdict
 from hma.report.statistics import Calibration, Interval
+from hma.targets import Classes
 
 
 def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
@@ -19,7 +20,7 @@ def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
         confusion = np.array([[150, 0], [0, 50]]) if not wrong else np.array([[0, 150], [50, 0]])
         nothing = Calibration(np.linspace(0, 1, 3), np.zeros(2, int), *np.full((2, 2), np.nan), 0.1)
         scores = {m: Interval(value, value - 0.05, value + 0.05) for m in ("accuracy", "auroc")}
-        return Result(method=method, context=context, scores=scores, confusion=confusion,
+        return ClassResult(method=method, context=context, scores=scores, confusion=confusion,
                       calibration=nothing)  # fmt: skip
 
     compared = Comparison(
@@ -32,9 +33,15 @@ def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
     )  # fmt: skip
 
 
+def report_of(one, metric):
+    names = ("a", "b")
+    return RunReport(title="t", kind="table", target=Classes(2), classes=names, groups=names,
+                     metric=metric, tests=(one,))  # fmt: skip
+
+
 def said(metric="accuracy", **given):
     one = trial(**given)
-    report = RunReport(title="t", kind="table", classes=("a", "b"), metric=metric, tests=(one,))
+    report = report_of(one, metric)
     return verdict(report, one)
 
 
@@ -79,7 +86,7 @@ def test_answers_worse_than_not_looking_come_with_a_warning():
 def test_without_a_plain_backbone_nothing_is_claimed():
     one = trial(differences=(0.1, 0.05, 0.15), p=0.001)
     alone = replace(one, results=one.results[1:], comparisons=())
-    report = RunReport(title="t", kind="table", classes=("a", "b"), metric="accuracy", tests=(one,))
+    report = report_of(one, "accuracy")
     assert verdict(report, alone).outcome == "alone"
 
 

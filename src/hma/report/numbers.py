@@ -29,6 +29,39 @@ def fixed(value: float, digits: int, sign: str = "") -> str:
     return text.replace("-", MINUS)
 
 
+def plain(value: float) -> str:
+    """Return a number of any size, with three decimals where that is neither too few nor many.
+
+    Example:
+        >>> plain(0.12345), plain(54321.0), plain(0.0000123)
+        ('0.123', '54321', '0.0000123')
+    """
+    return fixed(value, decimals(value))
+
+
+def short(value: float) -> str:
+    """Return a number for an axis.
+
+    Example:
+        >>> short(-0.25), short(1e6)
+        ('−0.25', '1e+06')
+    """
+    return f"{value:.4g}".replace("-", MINUS)
+
+
+def decimals(value: float) -> int:
+    """Return how many decimals show a number to about four digits, 3 for ordinary ones.
+
+    Example:
+        >>> decimals(0.5), decimals(12345.6), decimals(0.0001)
+        (3, 0, 6)
+    """
+    if value == 0 or not math.isfinite(value):
+        return 3
+    size = math.floor(math.log10(abs(value)))
+    return 3 if -3 <= size < 3 else max(0, 2 - size)
+
+
 def percent(value: float, digits: int = 1) -> str:
     """Return a share in percent.
 

@@ -1,17 +1,16 @@
 """How sure a number is: intervals over test rows, a paired test, and calibration."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hma.extras import needed
+from hma.metrics import OfWeights
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Metric = Callable[[Floats], Floats]
-"""From how often each row counts ``(N, R)`` to the metric of each of the ``R`` samples."""
 
 LEVEL = 0.95
 CHANCE = 0.05
@@ -107,7 +106,7 @@ def resampled(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
         yield np.ascontiguousarray(counts.reshape(size, rows).T, dtype=np.float64)
 
 
-def bootstrap(metrics: Sequence[Metric], *, rows: int, resamples: int, seed: int) -> Floats:
+def bootstrap(metrics: Sequence[OfWeights], *, rows: int, resamples: int, seed: int) -> Floats:
     """Return every metric on the same resampled rows, ``(metrics, resamples)``.
 
     Being on the same rows, two lines may be subtracted: that is the paired bootstrap.

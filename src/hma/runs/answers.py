@@ -12,7 +12,7 @@ from hma.files import written_whole
 from hma.methods import Learner
 from hma.runs.folder import MEMORY, PLAIN, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
-from hma.targets import Classes, Number, Target, YesNo
+from hma.targets import Number, Target, YesNo
 from hma.training import Scores
 from hma.training import evaluate as score
 
@@ -47,8 +47,7 @@ def predict(
         raise UserError(f"{run.folder} has no plain backbone: it was trained with --no-compare")
     learner = run.learner(which)
     _use(learner, learner.contexts[0] if which == PLAIN else context)
-    names = run.preparation.classes
-    target = Classes(len(names))
+    target, names = run.preparation.target, run.preparation.classes
     pictures = source.kind == "image"  # a picture is known by the name of its file
     columns: dict[str, Content] = {"row": "text" if pictures else "place"}
     columns |= columns_of(target, names)

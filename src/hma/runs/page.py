@@ -45,6 +45,7 @@ def report_of(run: Run) -> RunReport:
         title=task.name,
         kind=task.kind,
         classes=task.classes,
+        target=task.target,
         metric=task.metric,
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,

@@ -6,10 +6,12 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from hma.config import Context
 from hma.explain import Explanation, explain
 from hma.model import HMA
+from hma.report.run.groups import membership
 from hma.report.run.run_report import Attention
 from hma.report.statistics import Floats
 
@@ -18,7 +20,8 @@ class Looked(NamedTuple):
     """Attention of one context, and what it is made of.
 
     Shape:
-        - ``on_queue`` ``(C, N)``: attention on each queue row by the test rows of each answer.
+        - ``on_queue`` ``(C, N)``: attention on each queue row by the test rows of each answer;
+          ``C`` counts groups where a label is no class id.
         - ``on_slots`` ``(S,)``: attention on each slot.
         - ``answered`` ``(C,)``: test rows of each answer.
     """
@@ -40,28 +43,25 @@ def attention_in(context: str, model: HMA, features: Tensor, batch_size: int) ->
             context.
         batch_size: Rows of a batch, as in evaluation.
     """
-    classes = model.num_labels
     memory = model.memory_state()
-    labels, slot_labels = memory.labels.cpu(), memory.slot_classes.cpu()
-    kinds = torch.zeros(classes, 5, dtype=torch.float64)
-    on_queue = torch.zeros(classes, len(labels), dtype=torch.float64)
-    on_slots = torch.zeros(len(slot_labels), dtype=torch.float64)
-    slots_same = 0.0
-    answered = torch.zeros(classes, dtype=torch.float64)
+    held = membership(model.target, memory.labels)  # (N, C)
+    slot_held = one_hot(memory.slot_classes.cpu(), model.num_labels).double()  # (S, C)
+    kinds = torch.zeros(model.num_labels, 5, dtype=torch.float64)
+    on_queue = torch.zeros(model.num_labels, len(held), dtype=torch.float64)
+    on_slots = torch.zeros(model.num_labels, len(slot_held), dtype=torch.float64)
+    answered = torch.zeros(model.num_labels, dtype=torch.float64)
     with _in_context(model, context):
         for start in range(0, len(features), batch_size):
             chunk = features[start : start + batch_size].to(model.anchors)
             found = explain(model, features=chunk)
-            said, slots = found.prediction.cpu(), found.slots.cpu().double()
-            kinds.index_add_(0, said, _kinds(found).cpu().double())
-            on_queue.index_add_(0, said, found.queue.cpu().double())
-            on_slots += slots.sum(dim=0)
-            slots_same += float(slots[said[:, None] == slot_labels[None]].sum())
-            answered += torch.bincount(said, minlength=classes)
-    queue_same = float(on_queue[torch.arange(classes)[:, None] == labels[None]].sum())
+            said = membership(model.target, found.prediction).T  # (C, B)
+            kinds += said @ _kinds(found).cpu().double()
+            on_queue += said @ found.queue.cpu().double()
+            on_slots += said @ found.slots.cpu().double()
+            answered += said.sum(dim=1)
     same = {
-        "queue": _same_class(queue_same, float(on_queue.sum()), labels, answered),
-        "slots": _same_class(slots_same, float(on_slots.sum()), slot_labels, answered),
+        "queue": _same_group(on_queue, held, answered),
+        "slots": _same_group(on_slots, slot_held, answered),
     }
     unanswered = torch.where(answered > 0, 1.0, torch.nan)[:, None]
     attention = Attention(
@@ -71,17 +71,22 @@ def attention_in(context: str, model: HMA, features: Tensor, batch_size: int) ->
         by_class=(kinds / answered.clamp(min=1)[:, None] * unanswered).numpy(),
         same_class={kind: found for kind, found in same.items() if found is not None},
     )
-    return Looked(attention, on_queue.numpy(), on_slots.numpy(), answered.numpy())
+    return Looked(attention, on_queue.numpy(), on_slots.sum(dim=0).numpy(), answered.numpy())
 
 
-def _same_class(
-    same: float, total: float, labels: Tensor, answered: Tensor
-) -> tuple[float, float] | None:
-    """Return the part of the attention on the answer's class, and what an even look gives it."""
+def _same_group(on: Tensor, held: Tensor, answered: Tensor) -> tuple[float, float] | None:
+    """Return the part of the attention on the answer's group, and what an even look gives it.
+
+    Args:
+        on: Attention by the rows of each answer on each source, ``(C, N)``.
+        held: How far each source belongs to each group, ``(N, C)``.
+        answered: Rows of each answer, ``(C,)``.
+    """
+    total = float(on.sum())
     if total == 0:
         return None
-    held = torch.bincount(labels[labels >= 0], minlength=len(answered)) / len(labels)
-    return same / total, float((held * answered).sum() / answered.sum())
+    even = held.mean(dim=0) @ answered / answered.sum()
+    return float((on * held.T).sum()) / total, float(even)
 
 
 @contextmanager

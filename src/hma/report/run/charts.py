@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
+from hma.report.numbers import MINUS, short
 from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Calibration, Integers, Interval
 from hma.report.svg import Scale, picture, spread, tag, ticks
@@ -65,7 +66,7 @@ def line_chart(label: str, lines: Sequence[Line], *, shares: bool) -> Markup:
         low, high = low - 0.5, high + 0.5
     across = Scale(min(xs, default=0), max(max(xs, default=1), min(xs, default=0) + 1), LEFT, RIGHT)
     up = Scale(low, high, BOTTOM, TOP)
-    written: Written = _in_percent if shares else _in_short
+    written: Written = _in_percent if shares else short
     parts = [
         *_grid_across(up, written),
         *(
@@ -81,10 +82,6 @@ def line_chart(label: str, lines: Sequence[Line], *, shares: bool) -> Markup:
 
 def _in_percent(value: float) -> str:
     return f"{100 * value:.4g}%"
-
-
-def _in_short(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def _grid_across(up: Scale, written: Written) -> list[Markup]:
@@ -128,7 +125,7 @@ def difference_chart(rows: Sequence[tuple[str, Interval, str]], *, unit: str) ->
         x = across(value)
         zero = abs(value) < 1e-12
         parts.append(tag("line", x1=x, x2=x, y1=4, y2=bottom, class_="zero" if zero else "grid"))
-        text = "0" if zero else f"{value:+.4g}".replace("-", "\u2212")
+        text = "0" if zero else f"{value:+.4g}".replace("-", MINUS)
         parts.append(tag("text", text, x=x, y=bottom + 16, class_="tick middle"))
     for i, (name, found, outcome) in enumerate(rows):
         y = 34.0 + 44 * i

@@ -6,11 +6,13 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.model import HMA
 from hma.report.run.attention import Looked
+from hma.report.run.groups import group_names, label_text, membership
 from hma.report.run.run_report import Attended, Example
 from hma.report.statistics import Floats, Integers
 
@@ -43,37 +45,37 @@ class TrainingRows:
 
 
 def attended_of_class(
-    looked: Looked, model: HMA, classes: Sequence[str], rows: TrainingRows
+    looked: Looked, model: HMA, names: Sequence[str], rows: TrainingRows
 ) -> tuple[Attended, ...]:
-    """Return the training rows of each class that all test rows together look at most."""
-    held = _Held.of(model)
-    order = np.argsort(-np.bincount(held.labels, minlength=len(classes)), kind="stable")
+    """Return the training rows of each group that all test rows together look at most."""
+    held, groups = _Held.of(model, names), group_names(model.target, names)
+    order = np.argsort(-(held.belongs > 0).sum(axis=0), kind="stable")
     mass = held.summed(looked.on_queue.sum(axis=0))
     found = []
     for c in sorted(order[:SHOWN_CLASSES].tolist()):
-        own = np.flatnonzero(held.labels == c)
+        own = np.flatnonzero(held.belongs[:, c] > 0)
         best = own[np.argsort(-mass[own], kind="stable")[:EXAMPLES]]
         if len(best) and mass.sum() > 0:
-            examples = tuple(held.example(i, mass[i], classes, rows) for i in best.tolist())
+            examples = tuple(held.example(i, mass[i], rows) for i in best.tolist())
             count = int(held.counts[own].sum())
-            found.append(Attended(label=classes[c], rows=count, examples=examples))
+            found.append(Attended(label=groups[c], rows=count, examples=examples))
     return tuple(found)
 
 
 def attended_by_answer(
-    looked: Looked, model: HMA, classes: Sequence[str], rows: TrainingRows
+    looked: Looked, model: HMA, names: Sequence[str], rows: TrainingRows
 ) -> tuple[Attended, ...]:
     """Return the training rows that the test rows of each answer look at most."""
-    held = _Held.of(model)
+    held, groups = _Held.of(model, names), group_names(model.target, names)
     order = np.argsort(-looked.answered, kind="stable")[:SHOWN_CLASSES]
     found = []
     for c in sorted(order.tolist()):
         mass = held.summed(looked.on_queue[c])
         best = np.argsort(-mass, kind="stable")[:EXAMPLES]
         if len(best) and mass.sum() > 0:
-            examples = tuple(held.example(i, mass[i], classes, rows) for i in best.tolist())
+            examples = tuple(held.example(i, mass[i], rows) for i in best.tolist())
             count = int(looked.answered[c])
-            found.append(Attended(label=classes[c], rows=count, examples=examples))
+            found.append(Attended(label=groups[c], rows=count, examples=examples))
     return tuple(found)
 
 
@@ -85,18 +87,24 @@ class _Held:
     """Queue rows whose sample id was given."""
     inverse: Integers
     ids: Integers
-    labels: Integers
+    belongs: Floats
+    """How far each sample belongs to each group, ``(K, C)``."""
+    labels: tuple[str, ...]
+    """What each sample is."""
     counts: Integers
 
     @classmethod
-    def of(cls, model: HMA) -> "_Held":
+    def of(cls, model: HMA, names: Sequence[str]) -> "_Held":
         memory = model.memory_state()
         every = memory.ids.cpu().numpy()
         known = every >= 0
         ids, first, inverse, counts = np.unique(
             every[known], return_index=True, return_inverse=True, return_counts=True
         )
-        return cls(known, inverse, ids, memory.labels.cpu().numpy()[known][first], counts)
+        labels = memory.labels.cpu()[torch.from_numpy(known)][torch.from_numpy(first)]
+        said = tuple(label_text(model.target, names, label) for label in labels.tolist())
+        belongs = membership(model.target, labels).numpy()
+        return cls(known, inverse, ids, belongs, said, counts)
 
     def summed(self, attention: Floats) -> Floats:
         """Return the part of the attention on the queue that each sample draws."""
@@ -104,17 +112,14 @@ class _Held:
         drawn = np.bincount(self.inverse, attention[self.known], minlength=len(self.ids))
         return np.asarray(drawn / total)
 
-    def example(
-        self, place: int, share: float, classes: Sequence[str], rows: TrainingRows
-    ) -> Example:
+    def example(self, place: int, share: float, rows: TrainingRows) -> Example:
         """Return the sample at ``place`` as the page shows it."""
-        sample, label = int(self.ids[place]), int(self.labels[place])
-        source = _place_of(sample, rows)
+        source = _place_of(int(self.ids[place]), rows)
         text = " ".join(rows.describe(source).split())
         return Example(
             text=text if len(text) <= LONGEST else text[: LONGEST - 1] + "…",
             picture=None if rows.thumbnail is None else _png(rows.thumbnail(source)),
-            label=classes[label] if 0 <= label < len(classes) else "unknown",
+            label=self.labels[place] or "unknown",
             share=float(share),
         )
 

@@ -1,12 +1,15 @@
 """Maps of slots and features: t-SNE, the same picture for the same numbers."""
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hma.extras import needed
 from hma.memory import MemoryState
+from hma.report.run.groups import membership
 from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Floats, Integers
+from hma.targets import UNKNOWN, Target
 
 MOST = {"test": 300, "queue": 150, "slot": 200}
 """Points of each kind on a map."""
@@ -16,7 +19,9 @@ STEPS = 500
 """Steps of the layout; so few points settle in them."""
 
 
-def maps(memory: MemoryState, features: Tensor, labels: Tensor, *, seed: int) -> tuple[Map, ...]:
+def maps(
+    memory: MemoryState, features: Tensor, labels: Tensor, *, target: Target, seed: int
+) -> tuple[Map, ...]:
     """Return a map of the slots alone and one of slots, queue and test rows together.
 
     Label embeddings are left out: they are equal for every row of a class and would draw the
@@ -26,12 +31,13 @@ def maps(memory: MemoryState, features: Tensor, labels: Tensor, *, seed: int) ->
     Args:
         memory: What the model remembers.
         features: Features of test rows, ``(N, F)``.
-        labels: Their class ids ``(N,)``.
+        labels: Their labels, class ids ``(N,)`` or as the target has them.
+        target: What a label is.
         seed: Start of the layout.
     """
     parts = {
-        "test": _thinned(features, labels, MOST["test"]),
-        "queue": _thinned(memory.features, memory.labels, MOST["queue"]),
+        "test": _thinned(features, _group(target, labels), MOST["test"]),
+        "queue": _thinned(memory.features, _group(target, memory.labels), MOST["queue"]),
         "slot": _thinned(memory.slots, memory.slot_classes, MOST["slot"]),
     }
     wanted: list[tuple[str, tuple[str, ...]]] = [("Slots, queue and test rows", POINT_KINDS)]
@@ -52,6 +58,12 @@ def maps(memory: MemoryState, features: Tensor, labels: Tensor, *, seed: int) ->
             )
         )
     return tuple(found)
+
+
+def _group(target: Target, labels: Tensor) -> Tensor:
+    """Return the group that each label belongs to most, -1 where it is unknown."""
+    belongs = membership(target, labels)  # (N, C)
+    return torch.where(belongs.any(dim=1), belongs.argmax(dim=1), UNKNOWN)
 
 
 def _thinned(rows: Tensor, labels: Tensor, most: int) -> tuple[Floats, Integers]:

@@ -120,8 +120,8 @@ def share_rows(report: RunReport) -> list[tuple[str, list[str]]]:
     ]
 
 
-def same_class(attention: Attention) -> list[str]:
-    """Say how much of the attention goes to the class of the answer, against an even look."""
+def same_class(attention: Attention, group: str = "class") -> list[str]:
+    """Say how much of the attention goes to the group of the answer, against an even look."""
     found = []
     for kind, (same, even) in attention.same_class.items():
         judged = "about as much as"
@@ -130,7 +130,7 @@ def same_class(attention: Attention) -> list[str]:
         elif same < even / 1.1:
             judged = "less than"
         found.append(
-            f"Of its attention on the {kind}, an answer gives {percent(same)} to its own class, "
+            f"Of its attention on the {kind}, an answer gives {percent(same)} to its own {group}, "
             f"{judged} an even look would ({percent(even)})."
         )
     return found
@@ -146,7 +146,7 @@ def map_views(report: RunReport) -> list[dict[str, object]]:
     return [
         {
             "title": found.title,
-            "svg": map_chart(found, report.classes),
+            "svg": map_chart(found, report.groups),
             "kinds": [
                 {"name": CALLED[kind], "svg": shape_key(kind)}
                 for i, kind in enumerate(POINT_KINDS)

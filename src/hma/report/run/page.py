@@ -4,10 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from hma.files import written_whole
+from hma.metrics import METRICS
 from hma.report import numbers
 from hma.report.html import template
 from hma.report.run import verdict
 from hma.report.run.run_report import MEMORY, RunReport
+from hma.targets import Number, Target, YesNo
+
+LABEL_KINDS: dict[type[Target], str] = {Number: "number", YesNo: "labels"}
+"""Template for what is shown of each kind of label besides scores; of others that of classes."""
 
 
 def render(report: RunReport) -> str:
@@ -17,15 +22,27 @@ def render(report: RunReport) -> str:
     report is escaped.
     """
     found = template("run/templates/page.html.j2")
-    from hma.report.run import memory_views, score_views  # they draw with markupsafe, of jinja2
+    from hma.report.run import (  # they draw with markupsafe, which comes with jinja2
+        class_views,
+        label_views,
+        memory_views,
+        number_views,
+        score_views,
+    )
 
     page: str = found.render(
         report=report,
+        label_kind=LABEL_KINDS.get(type(report.target), "classes"),
+        group="class" if report.groups == report.classes else "group",
         own=next(r.context for r in report.tests[0].results if r.method == MEMORY),
         options=_options(report),
         numbers=numbers,
         verdict=verdict,
+        metrics=METRICS,
         results=score_views,
+        classes=class_views,
+        labels=label_views,
+        number=number_views,
         memory=memory_views,
     )
     return page

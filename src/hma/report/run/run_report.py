@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hma.report.statistics import Calibration, Floats, Integers, Interval
+from hma.targets import Target
 
 PLAIN = "plain backbone"
 MEMORY = "HMA"
@@ -25,15 +26,50 @@ class Result:
         method: ``PLAIN`` or ``MEMORY``.
         context: Inference context, such as 'batch' or 'alone'.
         scores: Metric by name, the headline first.
-        confusion: Rows of each true class (first axis) called each class, ``(C, C)``.
-        calibration: How far its probabilities can be trusted.
     """
 
     method: str
     context: str
     scores: Mapping[str, Interval]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassResult(Result):
+    """The same of classes.
+
+    Args:
+        confusion: Rows of each true class (first axis) called each class, ``(C, C)``.
+        calibration: How far its probabilities can be trusted.
+    """
+
     confusion: Integers
     calibration: Calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsResult(Result):
+    """The same of several yes/no labels.
+
+    Args:
+        yes, no: Rows whose label is known to be so, ``(T,)``.
+        auroc: Area under the ROC curve of each label; NaN where all its rows are alike.
+    """
+
+    yes: Integers
+    no: Integers
+    auroc: tuple[Interval, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberResult(Result):
+    """The same of a number.
+
+    Args:
+        true, said: The numbers and what was said of them, ``(N,)``.
+    """
+
+    true: Floats
+    said: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +79,15 @@ class Comparison:
     Args:
         context: Inference context of HMA.
         differences: HMA minus plain for each metric, by the paired bootstrap.
-        only_plain, only_memory: Rows that only one of them gets right.
-        p_value: McNemar's exact test on those rows.
+        only_plain, only_memory: Rows that only one of them gets right; of classes only.
+        p_value: McNemar's exact test on those rows; None where rows are not right or wrong.
     """
 
     context: str
     differences: Mapping[str, Interval]
-    only_plain: int
-    only_memory: int
-    p_value: float
+    only_plain: int = 0
+    only_memory: int = 0
+    p_value: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +128,8 @@ class Queue:
     Args:
         size: Rows it can hold.
         rows: Rows it holds.
-        per_class: Rows of each class, ``(C,)``.
-        balance: Evenness of the classes, 1 is even and 0 one class only.
+        per_class: Rows of each group, ``(C,)``.
+        balance: Evenness of the groups, 1 is even and 0 one group only.
         staleness: Relative distance of stored features from today's, one number for each row
             that was compared; None where no row was.
     """
@@ -212,16 +248,21 @@ class RunReport:
     Args:
         title: Name of the run, such as the task's.
         kind: What a row is: 'table', 'image', 'graph' or 'text'.
-        classes: Names of the classes, in the order of their ids.
+        target: What a label is.
+        classes: Names of the classes in the order of their ids, of several labels, or of the
+            number.
+        groups: What rows are counted by and slots stand for: the classes, no and yes of each
+            label, or ranges of the number.
         metric: Metric that the epoch was selected by and the verdict is about.
         tests: Test sets, the one of the headline first.
         curves: Training of each method.
         queue, slots: State of the memories; None where the model has none.
         attention: Where predictions looked, for each context.
-        by_class: Most attended training rows of each class.
+        by_class: Most attended training rows of each group.
         by_answer: Most attended training rows of any class, for each answer.
         maps: t-SNE of slots and features.
-        splits: Rows of each class in each split, ``(C,)``.
+        rows: Number of rows of each split.
+        splits: Rows of each group in each split, ``(C,)``.
         facts: How the splits came about, as flat names and values.
         options: Resolved options of each method, as flat names and values.
         provenance: Versions, commit, fingerprint, seed and the like.
@@ -232,7 +273,9 @@ class RunReport:
 
     title: str
     kind: str
+    target: Target
     classes: tuple[str, ...]
+    groups: tuple[str, ...]
     metric: str
     tests: tuple[Trial, ...]
     curves: tuple[Curve, ...] = ()
@@ -242,6 +285,7 @@ class RunReport:
     by_class: tuple[Attended, ...] = ()
     by_answer: tuple[Attended, ...] = ()
     maps: tuple[Map, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
     splits: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

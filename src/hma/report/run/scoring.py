@@ -4,23 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.report.metrics import metrics_of
-from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Result, Trial
+from hma.metrics import METRICS, OfWeights, recorded
+from hma.report.run.results import result_of, right_rows
+from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Trial
 from hma.report.statistics import (
     Floats,
-    Integers,
     Interval,
-    Metric,
     bootstrap,
-    calibration,
     mcnemar,
     percentile_interval,
     wilson,
 )
+from hma.targets import Classes, Target
 
 RESAMPLES = 2000
 
@@ -30,9 +28,9 @@ class Answers:
     """What was said of the rows of one test set.
 
     Args:
-        labels: True class ids ``(N,)``.
-        memory: Logits of HMA ``(N, C)`` (or ``(N, 1)``) in each inference context, the model's
-            own context first.
+        labels: True labels, class ids ``(N,)`` or as the target has them.
+        memory: Logits of HMA ``(N, outputs)`` in each inference context, the model's own context
+            first.
         plain: The same of the plain backbone; empty where none was trained.
         features: Features of the rows as HMA's backbone makes them, ``(N, F)``; None leaves
             out what needs them (attention, examples, maps).
@@ -50,12 +48,24 @@ class Answers:
 class _Judged:
     method: str
     context: str
-    log_probabilities: Floats
-    metrics: dict[str, Metric]
+    logits: Tensor
+    metrics: dict[str, OfWeights]
+
+    def scores(self, rows: int, replicates: Floats) -> dict[str, Interval]:
+        """Return each metric between the percentiles of its replicates."""
+        once = np.ones((rows, 1))
+        found = {}
+        for (name, metric), drawn in zip(self.metrics.items(), replicates, strict=True):
+            value = float(metric(once)[0])
+            if METRICS[name].interval == "wilson":  # better than the bootstrap at 100%
+                found[name] = wilson(round(value * rows), rows)
+            else:
+                found[name] = percentile_interval(value, drawn)
+        return found
 
 
 def compare(
-    name: str, answers: Answers, metric: str, *, classes: int, resamples: int, seed: int
+    name: str, answers: Answers, metric: str, *, target: Target, resamples: int, seed: int
 ) -> Trial:
     """Score both methods on a test set, and HMA in every context against the plain backbone.
 
@@ -63,15 +73,15 @@ def compare(
         name: Name of the test set.
         answers: Labels and logits.
         metric: What the verdict is about.
-        classes: Number of classes, ``C``.
+        target: What a label is.
         resamples: Draws of the bootstrap; the same rows for every number.
         seed: Decides the draws.
     """
     if not answers.memory:
         raise ValueError(f"memory must hold the logits of HMA on {name!r}, got none")
-    labels = _checked_labels(name, answers.labels, classes)
+    labels = _checked_labels(name, answers.labels, target)
     judged = [
-        _judge(name, method, context, logits, labels, classes, metric)
+        _judge(name, (method, context), logits, labels, target, metric)
         for method, said in ((PLAIN, answers.plain), (MEMORY, answers.memory))
         for context, logits in said.items()
     ]
@@ -80,14 +90,18 @@ def compare(
     count = len(judged[0].metrics)
     replicates = [drawn[i * count : (i + 1) * count] for i in range(len(judged))]
     plain = [i for i, one in enumerate(judged) if one.method == PLAIN][:1]
+    draws = {"resamples": resamples, "seed": seed}
     return Trial(
         name=name,
         rows=len(labels),
         results=tuple(
-            _result(one, labels, own, classes) for one, own in zip(judged, replicates, strict=True)
+            result_of(target, one.logits, labels, draws)(
+                method=one.method, context=one.context, scores=one.scores(len(labels), own)
+            )
+            for one, own in zip(judged, replicates, strict=True)
         ),
         comparisons=tuple(
-            _comparison(judged[i], one, labels, own - replicates[i])
+            _comparison(judged[i], one, labels, own - replicates[i], target)
             for i in plain
             for one, own in zip(judged, replicates, strict=True)
             if one.method == MEMORY
@@ -95,87 +109,72 @@ def compare(
     )
 
 
-def log_probabilities_of(logits: Tensor) -> Floats:
-    """Return the logarithm of each class's probability, two columns for one logit.
-
-    Logarithms keep apart what is too sure to tell apart as probabilities.
+def shown_metrics(target: Target, headline: str) -> list[str]:
+    """Return the names of the metrics worth showing, the ``headline`` first.
 
     Example:
-        >>> np.exp(log_probabilities_of(torch.tensor([[0.0]]))).round(6).tolist()
-        [[0.5, 0.5]]
+        >>> shown_metrics(Classes(3), "matthews")
+        ['matthews', 'accuracy', 'balanced accuracy', 'macro F1', 'nll']
     """
-    wide = logits.detach().cpu().double()
-    if wide.shape[1] == 1:
-        wide = torch.cat([torch.zeros_like(wide), wide], dim=1)  # (N, 1) -> (N, 2)
-    return wide.log_softmax(dim=1).numpy()
+    serving = [name for name, metric in METRICS.items() if metric.serves(target)]
+    if headline not in serving:
+        known = ", ".join(map(repr, serving))
+        raise ValueError(f"headline must be one of {known}, got {headline!r}")
+    if isinstance(target, Classes):
+        kept = {metric.name for metric in recorded(target) if metric.followed}
+        kept |= {name for name in serving if METRICS[name].share}
+        kept |= {"auroc"} if target.count <= 2 else set()
+    else:
+        kept = {metric.name for metric in recorded(target)}
+    return [headline, *(name for name in serving if name in kept - {headline})]
 
 
 def _judge(
-    name: str,
-    method: str,
-    context: str,
-    logits: Tensor,
-    labels: Integers,
-    classes: int,
-    metric: str,
+    name: str, by: tuple[str, str], logits: Tensor, labels: Tensor, target: Target, metric: str
 ) -> _Judged:
+    method, context = by
     where = f"logits of {method} on {name!r} in context {context!r}"
-    if logits.ndim != 2 or len(logits) != len(labels):
-        raise ValueError(f"{where} must have shape ({len(labels)}, C), got {tuple(logits.shape)}")
-    sure = log_probabilities_of(logits)
-    if sure.shape[1] != classes:
-        raise ValueError(f"{where} must tell {classes} classes apart, got {tuple(logits.shape)}")
-    bad = int((~np.isfinite(sure).all(axis=1)).sum())
+    wide = logits.detach().cpu().double()
+    outputs = {target.outputs} | ({1, 2} if target == Classes(2) else set())  # one logit for two
+    if wide.ndim != 2 or len(wide) != len(labels) or wide.shape[1] not in outputs:
+        shape = f"({len(labels)}, {target.outputs})"
+        raise ValueError(f"{where} must have shape {shape}, got {tuple(logits.shape)}")
+    bad = int((~wide.isfinite().all(dim=1)).sum())
     if bad:
         raise UserError(
             f"{where} are not finite in {bad} of {len(labels)} rows, so training diverged and "
             "there is nothing to report; train again with a smaller learning rate"
         )
-    return _Judged(method, context, sure, metrics_of(logits, torch.from_numpy(labels), metric))
+    names = shown_metrics(target, metric)
+    metrics = {name: METRICS[name].weighted(wide, labels, target) for name in names}
+    return _Judged(method, context, wide, metrics)
 
 
-def _checked_labels(name: str, labels: Tensor, classes: int) -> Integers:
-    found: Integers = labels.detach().cpu().long().numpy()
-    if len(found) == 0:
+def _checked_labels(name: str, labels: Tensor, target: Target) -> Tensor:
+    if len(labels) == 0:
         raise UserError(f"the test set {name!r} has no rows, so there is nothing to compare on")
-    wrong = found[(found < 0) | (found >= classes)]
-    if len(wrong):
+    labels = labels.detach().cpu()
+    try:
+        target.checked(labels, len(labels))
+    except ValueError as error:
         raise UserError(
-            f"labels of the test set {name!r} must lie between 0 and {classes - 1}, got "
-            f"{int(wrong[0])}; leave rows without a known label out"
-        )
-    return found
-
-
-def _result(one: _Judged, labels: Integers, replicates: Floats, classes: int) -> Result:
-    once = np.ones((len(labels), 1))
-    scores = {
-        name: percentile_interval(float(m(once)[0]), drawn)
-        for (name, m), drawn in zip(one.metrics.items(), replicates, strict=True)
-    }
-    predictions = one.log_probabilities.argmax(axis=1)
-    right = int((predictions == labels).sum())
-    scores["accuracy"] = wilson(right, len(labels))  # a share: better than the bootstrap at 100%
-    cells = np.bincount(labels * classes + predictions, minlength=classes * classes)
-    return Result(
-        method=one.method,
-        context=one.context,
-        scores=scores,
-        confusion=cells.reshape(classes, classes).astype(np.int64),
-        calibration=calibration(np.exp(one.log_probabilities), labels),
-    )
+            f"labels of the test set {name!r} cannot be scored: {str(error).partition(';')[0]}; "
+            "leave rows without a known label out"
+        ) from error
+    return labels
 
 
 def _comparison(
-    plain: _Judged, memory: _Judged, labels: Integers, replicates: Floats
+    plain: _Judged, memory: _Judged, labels: Tensor, replicates: Floats, target: Target
 ) -> Comparison:
     once = np.ones((len(labels), 1))
     differences: dict[str, Interval] = {}
     for (name, m), drawn in zip(memory.metrics.items(), replicates, strict=True):
         value = float(m(once)[0] - plain.metrics[name](once)[0])
         differences[name] = percentile_interval(value, drawn)
-    plain_right = plain.log_probabilities.argmax(axis=1) == labels
-    memory_right = memory.log_probabilities.argmax(axis=1) == labels
+    if not isinstance(target, Classes):
+        return Comparison(context=memory.context, differences=differences)
+    plain_right, memory_right = (right_rows(one.logits, labels) for one in (plain, memory))
     only_plain = int((plain_right & ~memory_right).sum())
     only_memory = int((memory_right & ~plain_right).sum())
     return Comparison(

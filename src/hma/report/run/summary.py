@@ -1,15 +1,17 @@
 """Gather a run into a report: the model, its records and its answers in, plain values out."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
+from hma.metrics import METRICS
 from hma.model import HMA
 from hma.report.run.attention import attention_in
 from hma.report.run.examples import TrainingRows, attended_by_answer, attended_of_class
+from hma.report.run.groups import group_names, membership
 from hma.report.run.maps import maps
 from hma.report.run.memory_health import queue_health, slot_health
 from hma.report.run.records import (
@@ -23,6 +25,7 @@ from hma.report.run.records import (
 )
 from hma.report.run.run_report import MEMORY, PLAIN, RunReport, Trial
 from hma.report.run.scoring import RESAMPLES, Answers, compare
+from hma.targets import Classes, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +35,18 @@ class About:
     Args:
         title: Name of the run or the task.
         kind: What a row is: 'table', 'image', 'graph' or 'text'.
-        classes: Names of the classes, in the order of their ids.
-        metric: 'accuracy', 'auroc' or 'matthews': what the epoch was selected by.
-        splits: Class ids of the rows of each split, such as 'train'; -1 where unknown.
+        classes: Names of the classes in the order of their ids, of several labels, or of the
+            number.
+        target: What a label is; one of ``classes`` if not given.
+        metric: What the epoch was selected by.
+        splits: Labels of the rows of each split, such as 'train'; -1 or NaN where unknown.
         facts: How the splits came about, in JSON values.
     """
 
     title: str
     kind: str
     classes: tuple[str, ...]
+    target: Target | None = None
     metric: str = "accuracy"
     splits: Mapping[str, Tensor] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -77,24 +83,31 @@ def summarise(
         seed: Decides the bootstrap's draws and the start of the maps.
         notes: What a reader must know, such as files that were left out.
     """
-    if len(about.classes) != model.num_labels:
-        raise ValueError(f"classes must name {model.num_labels} classes, got {len(about.classes)}")
+    target = about.target or Classes(len(about.classes))
+    groups = group_names(target, about.classes)
+    if len(groups) != model.num_labels:
+        raise ValueError(f"classes must name {model.num_labels} classes, got {len(groups)}")
     if not tests:
         raise ValueError("tests must hold at least one test set, got none")
-    judged = {"classes": len(about.classes), "resamples": resamples, "seed": seed}
-    trials = tuple(compare(name, said, about.metric, **judged) for name, said in tests.items())
+    trials = tuple(
+        compare(name, said, about.metric, target=target, resamples=resamples, seed=seed)
+        for name, said in tests.items()
+    )
     records = {PLAIN: plain_record, MEMORY: memory_record}
     modules = {PLAIN: plain, MEMORY: model}
     held = {method: record for method, record in records.items() if record is not None}
     return RunReport(
         title=about.title,
         kind=about.kind,
+        target=target,
         classes=tuple(about.classes),
+        groups=groups,
         metric=about.metric,
         tests=trials,
         curves=tuple(curve(method, record, about.metric) for method, record in held.items()),
         **_memory_parts(model, about, tests, training_rows, batch_size, seed),
-        splits={name: _per_class(y, len(about.classes)) for name, y in about.splits.items()},
+        rows={name: len(y) for name, y in about.splits.items()},
+        splits={name: _per_group(target, y) for name, y in about.splits.items()},
         facts=flat(about.facts),
         options={method: options(record) for method, record in held.items()},
         provenance=provenance(memory_record),
@@ -134,13 +147,14 @@ def _memory_parts(
         parts["by_class"] = attended_of_class(own, model, about.classes, training_rows)
         parts["by_answer"] = attended_by_answer(own, model, about.classes, training_rows)
     if answers.features is not None:
-        parts["maps"] = maps(model.memory_state(), answers.features, answers.labels, seed=seed)
+        parts["maps"] = maps(
+            model.memory_state(), answers.features, answers.labels, target=model.target, seed=seed
+        )
     return parts
 
 
-def _per_class(labels: Tensor, classes: int) -> Any:
-    known = labels[labels >= 0].cpu().numpy()
-    return np.bincount(known, minlength=classes).astype(np.int64)
+def _per_group(target: Target, labels: Tensor) -> Any:
+    return (membership(target, labels) > 0).sum(dim=0).numpy()
 
 
 def _trained(module: nn.Module | None) -> int | None:
@@ -150,19 +164,20 @@ def _trained(module: nn.Module | None) -> int | None:
 
 
 def _stale(method: str, record: Values, trials: tuple[Trial, ...]) -> list[str]:
-    """Say where the record and the predictions tell different accuracies."""
+    """Say where the record and the predictions tell different scores."""
     found = []
     for trial in trials:
         for result in trial.results:
-            if result.method != method:
-                continue
             contexts = (record.get("tests") or {}).get(trial.name) or {}
-            written = (contexts.get(result.context) or {}).get("accuracy")
-            measured = result.scores["accuracy"].value
-            if isinstance(written, int | float) and abs(written - measured) > 0.5 / trial.rows:
+            metric, score = next(iter(result.scores.items()))
+            written = (contexts.get(result.context) or {}).get(metric)
+            if result.method != method or not isinstance(written, int | float):
+                continue
+            if not math.isclose(written, score.value, rel_tol=1e-4, abs_tol=1e-4):
+                title = METRICS[metric].title
                 found.append(
-                    f"The record of {method} says {written:.4f} accuracy on {trial.name} in "
-                    f"context {result.context}, its predictions come to {measured:.4f}. They are "
-                    "not of the same weights."
+                    f"The record of {method} says {written:.4f} {title} on {trial.name} in "
+                    f"context {result.context}, its predictions come to {score.value:.4f}. They "
+                    "are not of the same weights."
                 )
     return found

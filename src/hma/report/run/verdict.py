@@ -5,8 +5,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hma.metrics import METRICS
-from hma.report.numbers import MISSING, percent, signed
-from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Result, RunReport, Trial
+from hma.report.numbers import MISSING, decimals, percent, plain, signed
+from hma.report.run.run_report import (
+    MEMORY,
+    PLAIN,
+    ClassResult,
+    Comparison,
+    NumberResult,
+    Result,
+    RunReport,
+    Trial,
+)
 from hma.report.statistics import CHANCE, Interval
 
 Outcome = Literal["better", "worse", "chance", "same", "alone"]
@@ -28,10 +37,10 @@ class Verdict:
 
 
 def amount(metric: str, value: float) -> str:
-    """Return a value of ``metric``: shares in percent, others with three decimals."""
+    """Return a value of ``metric``: shares in percent, others as numbers."""
     if math.isnan(value):
         return MISSING
-    return percent(value) if METRICS[metric].share else f"{value:.3f}"
+    return percent(value) if METRICS[metric].share else plain(value)
 
 
 def interval(metric: str, ends: Interval) -> str:
@@ -45,7 +54,7 @@ def interval(metric: str, ends: Interval) -> str:
         return MISSING
     if METRICS[metric].share:
         return f"{100 * ends.low:.1f} to {100 * ends.high:.1f}%"
-    return f"{ends.low:.3f} to {ends.high:.3f}"
+    return f"{plain(ends.low)} to {plain(ends.high)}"
 
 
 def change(metric: str, value: float) -> str:
@@ -57,7 +66,7 @@ def change(metric: str, value: float) -> str:
     """
     if math.isnan(value):
         return MISSING
-    return signed(100 * value, 1) if METRICS[metric].share else signed(value, 3)
+    return signed(100 * value, 1) if METRICS[metric].share else signed(value, decimals(value))
 
 
 def change_interval(metric: str, ends: Interval) -> str:
@@ -81,7 +90,8 @@ def beyond_chance(metric: str, found: Comparison) -> bool:
     """
     ends = found.differences[metric]
     apart = ends.low > 0 or ends.high < 0
-    return apart and (metric != "accuracy" or found.p_value < CHANCE)
+    tested = METRICS[metric].interval == "wilson" and found.p_value is not None
+    return apart and (not tested or (found.p_value or 0.0) < CHANCE)
 
 
 def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verdict:
@@ -101,7 +111,7 @@ def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verd
             "alone",
             "No plain backbone to compare with",
             f"HMA reaches {_phrase(metric, result, trial)}. No plain backbone was trained beside "
-            f"it, so whether the memory helps is unknown.{_warning(result, trial)}",
+            f"it, so whether the memory helps is unknown.{_warning(result)}",
         )
     found = next(c for c in trial.comparisons if c.context == result.context)
     outcome, headline = _outcome(metric, found)
@@ -109,27 +119,43 @@ def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verd
         f"HMA reaches {_phrase(metric, result, trial)}, the plain backbone "
         f"{amount(metric, plain.scores[metric].value)}."
     )
-    sentence = f"{scores} {_reason(metric, found, outcome)}{_warning(result, trial)}"
+    sentence = f"{scores} {_reason(metric, found, outcome)}{_warning(result)}"
     return Verdict(outcome, headline, sentence)
 
 
-def most_frequent(trial: Trial) -> float:
-    """Return the share of the most frequent class: what is right without looking."""
-    return float(trial.results[0].confusion.sum(axis=1).max()) / trial.rows
+def without_looking(result: Result) -> str:
+    """Say what would come of answers that do not look at the row; empty if there are none such."""
+    if isinstance(result, ClassResult):
+        return (
+            "always answering the most frequent class would be right on "
+            f"{percent(_most_frequent(result))}"
+        )
+    if isinstance(result, NumberResult):
+        return f"always answering the mean would have an RMSE of {plain(_deviation(result))}"
+    return ""
 
 
-def _warning(result: Result, trial: Trial) -> str:
-    if result.scores["accuracy"].value >= most_frequent(trial):
-        return ""
-    return (
-        " Mind that always answering the most frequent class would be right on "
-        f"{percent(most_frequent(trial))}."
-    )
+def _most_frequent(result: ClassResult) -> float:
+    return float(result.confusion.sum(axis=1).max() / result.confusion.sum())
+
+
+def _deviation(result: NumberResult) -> float:
+    return float(result.true.std())
+
+
+def _warning(result: Result) -> str:
+    """Return a warning where not looking at the rows would do better."""
+    worse = False
+    if isinstance(result, ClassResult):
+        worse = result.scores["accuracy"].value < _most_frequent(result)
+    elif isinstance(result, NumberResult):
+        worse = result.scores["rmse"].value > _deviation(result)
+    return f" Mind that {without_looking(result)}." if worse else ""
 
 
 def _phrase(metric: str, result: Result, trial: Trial) -> str:
     name = METRICS[metric].title
-    article = "an" if name[0] in "aA" else "a"
+    article = "an" if name[0] in "aAR" else "a"  # an RMSE, an R²
     value = amount(metric, result.scores[metric].value)
     if METRICS[metric].share:
         return f"{value} {name} on {trial.rows} test rows"
@@ -152,13 +178,15 @@ def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     unit = " points" if METRICS[metric].share else ""
     judged = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
     if math.isnan(ends.value):
-        return f"{METRICS[metric].title} is not defined on these rows: all are of one class."
+        return f"{METRICS[metric].title} is not defined on these rows: their labels are all alike."
     span = f"95% interval {change_interval(metric, ends)}{unit}"
     text = (
         f"There is no difference ({span})"
         if outcome == "same"
         else f"The difference of {change(metric, ends.value)}{unit} ({span}) {judged}"
     )
+    if found.p_value is None:
+        return f"{text}."
     if apart == 0:
         return f"{text}: no row is right with one and wrong with the other."
     rows = "row" if apart == 1 else "rows"

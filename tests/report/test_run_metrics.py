@@ -10,8 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from hma.report.metrics import metrics_of
+from hma.metrics import METRICS
+from hma.report.run.scoring import shown_metrics
 from hma.report.statistics import resampled
+from hma.targets import Classes, Number, YesNo
+
+
+def metrics_of(logits, labels, headline):
+    target = Classes(logits.shape[1])
+    names = shown_metrics(target, headline)
+    return {name: METRICS[name].weighted(logits.double(), labels, target) for name in names}
 
 
 def log_probabilities(generator, rows, classes, steps=None):
@@ -73,18 +81,23 @@ def test_metrics_of_resamples_are_scikit_learns_of_the_repeated_rows(
             assert values[r] == pytest.approx(want, abs=1e-9, nan_ok=True), name
 
 
-def test_the_headline_comes_first_and_auroc_wherever_there_are_two_classes():
-    two, three = torch.zeros(4, 2), torch.zeros(4, 3)
-    labels = torch.tensor([0, 1, 1, 0])
-    assert next(iter(metrics_of(two, labels, "matthews"))) == "matthews"
-    assert "auroc" in metrics_of(two, labels, "accuracy")
-    assert "auroc" not in metrics_of(three, labels, "accuracy")
-    assert "auroc" in metrics_of(three, labels, "auroc")
+@pytest.mark.parametrize(
+    ("target", "headline", "rest"),
+    [
+        (Classes(2), "matthews", ["accuracy", "balanced accuracy", "macro F1", "auroc", "nll"]),
+        (Classes(3), "accuracy", ["balanced accuracy", "macro F1", "nll"]),
+        (Classes(3), "auroc", ["accuracy", "balanced accuracy", "macro F1", "nll"]),
+        (Number(), "rmse", ["mae", "r2"]),
+        (YesNo(4), "auroc", ["average precision", "nll"]),
+    ],
+)
+def test_the_headline_comes_first_and_then_what_the_labels_can_be_scored_by(target, headline, rest):
+    assert shown_metrics(target, headline) == [headline, *rest]
 
 
 def test_an_unknown_headline_is_refused():
     with pytest.raises(ValueError, match=r"headline must be one of 'accuracy'.*got 'speed'"):
-        metrics_of(torch.zeros(1, 2), torch.tensor([0]), "speed")
+        shown_metrics(Classes(2), "speed")
 
 
 def test_scores_too_sure_to_tell_apart_as_probabilities_still_rank():
