@@ -173,6 +173,16 @@ def _target(description: Mapping[str, Any], given: Target | None) -> Target:
     return given
 
 
+def saved_weights(directory: str | Path) -> str | None:
+    """Return the hash of the weights saved in ``directory``; None where no checkpoint is whole."""
+    try:
+        description = _read_manifest(Path(directory))
+        read_shapes(Path(directory) / description["weights"], sha256=description["sha256"])
+    except UserError:
+        return None
+    return str(description["sha256"])
+
+
 def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str, Entry]:
     """Drop or make the momentum encoder's entries where backbone and checkpoint disagree on one.
 

@@ -124,6 +124,11 @@ def expect_regular(path: Path, most_bytes: int | None = None) -> None:
         raise FileError(f"{path} has {found.st_size} bytes, and at most {most_bytes} are read")
 
 
+def is_empty(folder: Path) -> bool:
+    """Tell whether a folder holds nothing but what locks and killed writers leave behind."""
+    return all(path.name == LOCK or path.name.startswith(UNFINISHED) for path in folder.iterdir())
+
+
 def _own_folder(parent: Path) -> tuple[Path, FileLock]:
     """Return a new hidden folder, held for as long as this process writes in it."""
     _remove_abandoned(parent)

@@ -11,15 +11,16 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hma.files import FileError, expect_regular, written_whole
 
 MOST_BYTES = 256 * 2**20
 MOST_DEPTH = 100
+Built = TypeVar("Built")
 SEAL = "sha256 of the rest"
 RESTORE = "restore it from a copy"
 NAMES = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a number",
@@ -160,6 +161,36 @@ def checked(values: Any, shape: Any, *, unknown: bool = True, where: str = "it")
     elif _is(values, shape):
         return values
     raise ValueError(f"{where} must be {_said(shape)}, got {_short(values)}")
+
+
+def dataclass_from_json(kind: type[Built], values: Any, *, where: str = "it") -> Built:
+    """Build a dataclass from what ``dataclasses.asdict`` made of one, its annotations the shape.
+
+    A field that is absent takes its default; a ``ValueError`` tells of one that is not known.
+    """
+    hints = get_type_hints(kind)
+    own = {field.name for field in fields(kind) if field.init}  # type: ignore[arg-type]
+    given = values.keys() & own if isinstance(values, dict) else set()
+    found = checked(values, {name: _in_json(hints[name]) for name in given}, where=where)
+    if strange := sorted(found.keys() - own):
+        raise ValueError(f"{where} has a field that is not known: {_short(strange[0])}")
+    try:
+        return kind(**{name: _from_json(hints[name], value) for name, value in found.items()})
+    except TypeError as error:
+        raise ValueError(f"{where} is no {kind.__name__}: {error}") from error
+
+
+def _in_json(hint: Any) -> Any:
+    """Return the shape that a value of this annotation has in a file."""
+    if is_dataclass(hint):
+        return dict
+    return list if get_origin(hint) is tuple else hint
+
+
+def _from_json(hint: Any, value: Any) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return dataclass_from_json(hint, value, where=hint.__name__)
+    return tuple(value) if get_origin(hint) is tuple else value
 
 
 def finite_or_none(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """From a CSV file to predictions, explanations and a page, with the numbers checked."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import accuracy_score
 
+from hma.json_files import read_json, write_json
 from hma.training import Record
 
 QUICK = ["--target", "diagnosis", "--epochs", "4", "--queue-size", "64", "--slots-per-class", "4"]
@@ -119,7 +119,7 @@ def test_a_run_with_other_options_is_refused_untouched(trained, cancer, refuses)
     run, _ = trained
     before = (run / "run.json").read_text()
     said = refuses("train", cancer, *QUICK, "--seed", 1, "-o", run)
-    assert "seed was 0, now 1" in said
+    assert "seed was 0, is 1 now" in said
     assert (run / "run.json").read_text() == before
 
 
@@ -178,10 +178,10 @@ def test_options_that_cannot_work_are_refused(arguments, message, cancer, refuse
 
 
 def test_a_run_of_another_version_is_refused(trained, cancer, refuses, tmp_path):
-    values = json.loads((trained[0] / "run.json").read_text())
+    values = read_json(trained[0] / "run.json", dict)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
-    (foreign / "run.json").write_text(json.dumps(values | {"schema": 99}))
+    write_json(foreign / "run.json", values | {"schema": 99}, sealed=True)
     assert "another version of hma (schema 99" in refuses("evaluate", foreign, cancer)
     assert "is no run of hma" in refuses("evaluate", tmp_path, cancer)
 

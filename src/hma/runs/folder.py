@@ -1,6 +1,5 @@
 """A run folder, opened: its options, its preparation, its two trained learners."""
 
-import json
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,10 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
-from hma.checkpoint import load
+from hma.checkpoint import MANIFEST, load
 from hma.data import (
     InMemory,
     Preparation,
@@ -25,15 +22,18 @@ from hma.data import (
     prepare,
 )
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.json_files import read_json
 from hma.methods import Learner, erm
 from hma.methods.memory import WithMemory
-from hma.runs.options import RunOptions
+from hma.runs.options import REMEDY, RunOptions
+from hma.tensor_files import read_tensors, shapes_of
 from hma.training import Record
 
 Which = Literal["memory", "plain"]
 MEMORY: Which = "memory"
 PLAIN: Which = "plain"
+OPTIONS, PREPARATION, PLACES = "run.json", "preparation.json", "places.json"
+MODEL = f"{MEMORY}/model"
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,31 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> "Run":
         """Open a finished run, or say what is missing."""
-        path = folder / "run.json"
+        path = folder / OPTIONS
         if not path.is_file():
             raise UserError(
                 f"{folder} is no run of hma: it has no run.json; give a folder that hma train wrote"
             )
-        run = cls(folder, RunOptions.from_json(read_json(path), path))
-        if not (folder / MEMORY / "model" / "hma.json").is_file():
+        run = cls(folder, RunOptions.read(path))
+        if not (folder / MODEL / MANIFEST).is_file():
             raise UserError(f"the run in {folder} did not finish; run its hma train command again")
         return run
 
     @cached_property
     def preparation(self) -> Preparation:
         """What was fitted on the training rows."""
-        return preparation_from_json(read_json(self.folder / "preparation.json"))
+        path = self.folder / PREPARATION
+        values = read_json(path, dict, remedy=REMEDY)
+        try:
+            return preparation_from_json(values)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
         """Row of the source behind each sample id, for each split."""
-        found: dict[str, list[int]] = read_json(self.folder / "places.json")
+        shape = dict[str, list[int]]
+        found: dict[str, list[int]] = read_json(self.folder / PLACES, shape, remedy=REMEDY)
         return found
 
     @property
@@ -87,15 +93,18 @@ class Run:
             backbone = self.options.backbone_factory()
         shape = _Shape(self.folder.name, self.preparation.kind, self.preparation.shape)
         if which == MEMORY:
-            model = load(self.folder / MEMORY / "model", backbone(shape))
+            model = load(self.folder / MODEL, backbone(shape))
             return WithMemory(model)
         task = _bare_task(self.preparation)
         learner = erm(backbone)(task, self.options.seed)
         path = self.folder / PLAIN / "weights.safetensors"
-        try:
-            learner.module.load_state_dict(load_file(path))
-        except (OSError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"{path} cannot be loaded: {error}; train again") from error
+        weights = read_tensors(
+            path,
+            sha256=self.record(PLAIN).weights_sha256,
+            expect=shapes_of(learner.module.state_dict()),
+            remedy=REMEDY,
+        )
+        learner.module.load_state_dict(weights)
         learner.module.eval()
         return learner
 
@@ -120,6 +129,7 @@ def _bare_task(preparation: Preparation) -> Task:
         train=none,
         validation=none,
         tests={},
+        target=preparation.target,
     )
 
 
@@ -188,17 +198,3 @@ def rows_for(
         skip_bad_files=skip_bad_files,
         seed=run.options.seed,
     )
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file of a run, or say that it is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; train again in a new folder") from error
-
-
-def write_json(path: Path, values: Any) -> None:
-    """Write a JSON file of a run, whole or not at all."""
-    with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """Everything that decides a run, as it is written into ``run.json``."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,10 +11,12 @@ from hma.backbones.by_name import Described, backbone_for
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
+from hma.json_files import dataclass_from_json, read_json, write_json
 from hma.training import Recipe
 
 SCHEMA = 2
 """Version of the layout of a run folder."""
+REMEDY = "train again in a new folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +55,16 @@ class RunOptions:
     """Where built-in data is."""
 
     def __post_init__(self) -> None:
-        """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
+        """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy.
+
+        The encoder's folder is made absolute, so that the run can be used from anywhere.
+        """
         if self.tuning == "part":
             object.__setattr__(self, "config", replace(self.config, momentum=0.0))
-        if (self.backbone or "").startswith("hf:") and self.preparation.encoder is None:
-            encoder = (self.backbone or "").removeprefix("hf:")
+        if (self.backbone or "").startswith("hf:"):
+            encoder = _absolute((self.backbone or "").removeprefix("hf:"))
+            object.__setattr__(self, "backbone", f"hf:{encoder}")
+            encoder = _absolute(self.preparation.encoder or encoder)
             object.__setattr__(self, "preparation", replace(self.preparation, encoder=encoder))
 
     def backbone_factory(self, weights: str | None = None) -> Callable[[Described], nn.Module]:
@@ -76,42 +83,27 @@ class RunOptions:
         return {"schema": SCHEMA} | asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], where: Path) -> Self:
-        """Build options from what :meth:`to_json` returned; ``where`` is named in errors."""
-        schema = values.get("schema")
+    def read(cls, path: Path) -> Self:
+        """Read what :meth:`write` wrote."""
+        values = read_json(path, {"schema": int}, remedy=REMEDY)
+        schema = values.pop("schema")
         if schema != SCHEMA:
             raise UserError(
-                f"{where} was written by another version of hma (schema {schema!r}, this one reads "
+                f"{path} was written by another version of hma (schema {schema}, this one reads "
                 f"{SCHEMA}); use that version, or train again"
             )
-        names = {option.name for option in fields(cls)}
-        if names != set(values) - {"schema"}:
-            raise UserError(f"{where} is damaged: its fields are not those of a run; train again")
-        plain = {name: values[name] for name in names}
-        preparation = dict(plain["preparation"])
-        preparation["categorical"] = tuple(preparation["categorical"])
-        return cls(
-            **plain
-            | {
-                "config": HMAConfig.from_dict(plain["config"]),
-                "recipe": Recipe.from_json(plain["recipe"]),
-                "preparation": PreparationOptions(**preparation),
-            }
-        )
+        try:
+            return dataclass_from_json(cls, values)
+        except ValueError as error:
+            why = " ".join(str(error).split())
+            raise UserError(f"{path} is damaged: {why}; {REMEDY}") from error
 
-    def differences(self, other: "RunOptions") -> list[str]:
-        """Say which options differ, each with both values."""
-        mine, theirs = _flat(self.to_json()), _flat(other.to_json())
-        return [
-            f"{name} was {mine[name]!r}, now {theirs[name]!r}"
-            for name in mine
-            if mine[name] != theirs[name]
-        ]
+    def write(self, path: Path) -> None:
+        """Write the options, sealed."""
+        write_json(path, self.to_json(), sealed=True)
 
 
-def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = f"{path}{name}"
-        found |= _flat(value, f"{inner}.") if isinstance(value, dict) else {inner: value}
-    return found
+def _absolute(encoder: str) -> str:
+    """Return the folder of an encoder from the root on; a name in the local cache stays."""
+    folder = Path(encoder)
+    return str(folder.resolve()) if folder.is_dir() else encoder

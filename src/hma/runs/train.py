@@ -5,15 +5,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from hma.backbones.by_name import default_backbone
-from hma.checkpoint import save
+from hma.checkpoint import save, saved_weights
 from hma.data import Prepared, Task
 from hma.errors import UserError
+from hma.files import is_empty, no_lost_writes
+from hma.json_files import write_json
 from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
-from hma.runs.folder import MEMORY, PLAIN, Run, Which, prepared_from, read_json, write_json
+from hma.runs.folder import (
+    MEMORY,
+    MODEL,
+    OPTIONS,
+    PLACES,
+    PLAIN,
+    PREPARATION,
+    Run,
+    Which,
+    prepared_from,
+)
 from hma.runs.options import RunOptions
 from hma.training import Progress, ending_together, fabric_for, first_process, fit
+from hma.training.identity import differences
 
 Says = Callable[[str], None]
 
@@ -50,13 +63,13 @@ def train(
     learners = _learners(options, task, compare)
     if first_process():
         _claim(folder, options)
-        _describe(prepared, options, folder, say)
+        _describe(prepared, options, say)
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
         for which, learner in learners.items():
             with fabric.rank_zero_first():
                 rows = with_known_features(task, learner, folder / "features")
-            fit(
+            record = fit(
                 learner,
                 rows,
                 options.recipe,
@@ -68,20 +81,20 @@ def train(
             )
         memory = learners[MEMORY]
         assert isinstance(memory, WithMemory)
-        if fabric.is_global_zero:
-            save(memory.model, folder / MEMORY / "model", overwrite=True)
+        if fabric.is_global_zero and saved_weights(folder / MODEL) != record.weights_sha256:
+            write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
+            write_json(folder / PLACES, prepared.places, sealed=True)
+            save(memory.model, folder / MODEL, overwrite=True)
     return Run.open(folder)
 
 
-def _describe(prepared: Prepared, options: RunOptions, folder: Path, say: Says) -> None:
-    """Tell what is about to be trained, and write down how its rows came about."""
+def _describe(prepared: Prepared, options: RunOptions, say: Says) -> None:
+    """Tell what is about to be trained."""
     task = prepared.task
     rows = ", ".join(f"{len(places)} {name}" for name, places in prepared.places.items())
     say(f"{task.name}: {len(task.classes)} classes, rows {rows}; backbone {options.backbone}")
     if prepared.source.skipped:
         say(f"left out {len(prepared.source.skipped)} unreadable files")
-    write_json(folder / "preparation.json", prepared.preparation.to_json())
-    write_json(folder / "places.json", prepared.places)
 
 
 def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Learner]:
@@ -94,16 +107,17 @@ def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Lea
 
 def _claim(folder: Path, options: RunOptions) -> None:
     """Make ``folder`` that of ``options``, or refuse it if it holds something else."""
-    path = folder / "run.json"
+    path = folder / OPTIONS
     if path.exists():
-        differing = RunOptions.from_json(read_json(path), path).differences(options)
+        differing = differences(RunOptions.read(path).to_json(), options.to_json())
         if differing:
             raise UserError(
                 f"{folder} holds a run with other options: {'; '.join(differing)}. Give the same "
                 "options to continue it, or another folder with --output"
             )
-    elif folder.exists() and any(folder.iterdir()):
+        return
+    if folder.exists() and not is_empty(folder):
         raise UserError(f"{folder} is not empty and no run of hma; give another --output")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        write_json(path, options.to_json())
+    with no_lost_writes(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    options.write(path)

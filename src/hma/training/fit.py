@@ -132,9 +132,12 @@ class _Run:
     def _save(self) -> None:
         checkpoint = snapshot(self.training, self.run, self.watch)
         if self.home is not None and self.fabric.is_global_zero:
+            self.home.expect_present()
             self.home.checkpoints.write(checkpoint)
 
     def _log_epoch(self, result: EpochResult) -> None:
+        if self.home is not None and self.fabric.is_global_zero:
+            self.home.expect_present()
         values = {"train/epoch_loss": result["train_loss"], "train/lr": result["lr"]}
         self.log.add(self.training.step, values | _flat("validation", result["validation"]))
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hma.errors import UserError
-from hma.files import HeldError, held, no_lost_writes
+from hma.files import LOCK, HeldError, held, no_lost_writes
 from hma.training.checkpoints import Checkpoints
 
 
@@ -38,3 +38,10 @@ class RunFolder:
             raise UserError(
                 f"another process is training in {self.path}; wait for it, or choose another folder"
             ) from error
+
+    def expect_present(self) -> None:
+        """Raise if the folder was removed meanwhile, so that no time is spent on lost work."""
+        if not (self.path / LOCK).exists():
+            raise UserError(
+                f"{self.path} was removed while a run was training in it; start the run again"
+            )

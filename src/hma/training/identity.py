@@ -54,22 +54,25 @@ def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """Say where a run is not the one that is wanted, each with both values: the one way to ask.
 
-    A field that recipes did not have when it was stored counts as its default.
+    In a ``recipe`` what has no effect on results may differ, and a field that recipes did not
+    have when it was stored counts as its default.
 
     Example:
         >>> now = {"seed": 0, "recipe": Recipe(lr=0.1).to_json()}
         >>> differences({"seed": 1, "recipe": {"lr": 0.1}}, now)
         ['seed was 1, is 0 now']
     """
-    defaults = Recipe().to_json()
-    since = {name: defaults[name] for name in wanted["recipe"]} | found["recipe"]
-    return list(_differences({**found, "recipe": since}, wanted))
+    return list(_differences(found, wanted, ""))
 
 
-def _differences(found: Any, wanted: Any, path: str = "") -> Iterator[str]:
-    if path.removeprefix("recipe.") in NO_EFFECT_ON_RESULTS:
+def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
+    inside, _, name = path.rpartition(".")
+    recipe = "recipe" in (name, inside.rpartition(".")[2])
+    if recipe and name in NO_EFFECT_ON_RESULTS:
         return
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        if recipe:
+            found = Recipe().to_json() | dict(found)
         for name in dict.fromkeys([*wanted, *found]):
             inner = f"{path}.{name}" if path else name
             yield from _differences(found.get(name), wanted.get(name), inner)
