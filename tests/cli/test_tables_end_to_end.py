@@ -202,7 +202,7 @@ def test_a_full_disk_ends_with_one_line_and_keeps_earlier_results(
     assert (run / "report.html").read_bytes() == before
 
 
-LONGER = [*QUICK[:2], "--epochs", "20", "--queue-size", "64", "--checkpoint-every-steps", "5"]
+LONGER = [*QUICK[:2], "--epochs", "10", "--queue-size", "64", "--checkpoint-every-steps", "5"]
 LONGER += ["--schedule", "cosine", "--no-report"]
 
 
@@ -214,7 +214,7 @@ def undisturbed(cancer, run_hma):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_run_ends_like_an_undisturbed_one(
     how, cancer, undisturbed, run_hma, tmp_path
 ):
@@ -230,9 +230,8 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(
     said = process.communicate()[1].splitlines()
     assert process.returncode == (-how if how == signal.SIGKILL else 128 + how)
     if how != signal.SIGKILL:
-        name = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[how]
         assert len(said) == 1
-        assert said[0].startswith(f"hma: stopped by {name} after step ")
+        assert said[0].startswith("hma: stopped by Ctrl-C after step ")
         assert said[0].endswith("start the same run again to go on from there")
     assert run_hma("train", cancer, *LONGER, "-o", tmp_path / "cut").code == 0
     for which in ("plain", "memory"):

@@ -29,7 +29,10 @@ def table(file, rows):
     generator = np.random.default_rng(rows)
     frame = pd.DataFrame(generator.normal(size=(rows, 6)).round(4), columns=list("abcdef"))
     frame["word"] = generator.choice(["red", "green", "blue"], rows)
-    frame.to_csv(file, index=False)
+    if file.suffix == ".csv":
+        frame.to_csv(file, index=False)
+    else:
+        frame.to_parquet(file, row_group_size=10_000)
     return file
 
 
@@ -47,11 +50,7 @@ def measured(folder, file):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_ten_times_the_rows_take_no_more_memory(tmp_path, kind):
-    small, large = (table(tmp_path / f"{rows}.csv", rows) for rows in (30_000, 300_000))
-    if kind == "parquet":
-        for file in (small, large):
-            pd.read_csv(file).to_parquet(file.with_suffix(".parquet"), row_group_size=10_000)
-        small, large = small.with_suffix(".parquet"), large.with_suffix(".parquet")
+    small, large = (table(tmp_path / f"{rows}.{kind}", rows) for rows in (30_000, 300_000))
     preparation = fit_table(
         open_source(small), range(1000), ("a", "b"), Classes(2), PreparationOptions()
     )

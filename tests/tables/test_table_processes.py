@@ -67,12 +67,12 @@ def test_one_failing_row_and_missing_data_leave_the_rest_done(toy, toy_file, res
 
 
 @pytest.mark.slow
-def test_killed_five_times_a_run_ends_with_the_same_records(toy, toy_file, results, undisturbed):
+def test_killed_three_times_a_run_ends_with_the_same_records(toy, toy_file, results, undisturbed):
     cells, dice = toy.cells("smoke"), random.Random(0)
     killed = 0
-    while killed < 5:
+    while killed < 3:
         process = hma_run(toy_file, results, "--workers", "2")
-        time.sleep(dice.uniform(2.0, 7.0))
+        time.sleep(dice.uniform(2.0, 6.0))
         if process.poll() is None:
             process.kill()
             killed += 1

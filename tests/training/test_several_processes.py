@@ -142,7 +142,8 @@ def test_a_signal_to_one_process_stops_both_and_both_go_on(processes, tmp_path):
 @pytest.mark.slow
 def test_a_program_is_started_again_for_each_further_device(tmp_path):
     network = {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": "127.0.0.1"}
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent)])
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     subprocess.run(
         [sys.executable, __file__, str(tmp_path)],
         env=os.environ | network | {"PYTHONPATH": paths},
