@@ -10,13 +10,18 @@ from test_resume import interrupting
 from training_cases import EVERYTHING, memory_learner, plain_learner, quietly, small_task
 
 from hma.errors import UserError
-from hma.training import Interrupted, RichProgress, SilentProgress, progress_for_terminal
-from hma.training import pulse as pulse_module
+from hma.training import (
+    Interrupted,
+    RichProgress,
+    SilentProgress,
+    between_steps,
+    progress_for_terminal,
+)
+from hma.training.between_steps import BetweenSteps
 from hma.training.devices import fabric_for
 from hma.training.interruption import StopRequests
 from hma.training.log import TensorBoardLog
-from hma.training.pulse import Pulse
-from hma.training.training import Training
+from hma.training.loop import Training
 
 RECIPE = replace(EVERYTHING, epochs=4, patience=None, checkpoint_every_seconds=1e9)
 
@@ -87,18 +92,18 @@ def test_progress_log_and_checkpoints_are_told_by_the_clock_not_by_the_step():
     recipe = replace(RECIPE, checkpoint_every_seconds=4, steps=20_000)
     training = Training(learner, task, recipe, 0, fabric_for(recipe))
     saved = []
-    pulse = Pulse(
+    between = BetweenSteps(
         training, save=lambda: saved.append(clock.now), progress=told, log=told,
         stop=StopRequests(), clock=clock,
     )  # fmt: skip
     for _ in range(10_000):  # ten seconds of steps of a millisecond
         training.standing.step += 1
-        pulse.beat()
+        between.do_what_is_due()
         clock.now += 0.001
     assert len(of_kind(told, "update")) == pytest.approx(
-        10 / pulse_module.SHOW_EVERY_SECONDS, abs=1
+        10 / between_steps.SHOW_EVERY_SECONDS, abs=1
     )
-    assert len(of_kind(told, "add")) == pytest.approx(10 / pulse_module.LOG_EVERY_SECONDS, abs=1)
+    assert len(of_kind(told, "add")) == pytest.approx(10 / between_steps.LOG_EVERY_SECONDS, abs=1)
     assert saved == pytest.approx([1004.0, 1008.0], abs=0.01)
     assert len(of_kind(told, "flush")) == 2
 

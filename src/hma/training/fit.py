@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Learner
+from hma.targets import Classes
 from hma.tensor_files import read_tensors, shapes_of, write_tensors
+from hma.training.between_steps import BetweenSteps
 from hma.training.devices import fabric_for
 from hma.training.folder import RunFolder
 from hma.training.identity import Identity, identity, refuse_another_run
 from hma.training.interruption import Interrupted, StopRequests
 from hma.training.log import NoLog, ScalarLog, TensorBoardLog
+from hma.training.loop import Training
 from hma.training.progress import Progress, SilentProgress, progress_for_terminal
 from hma.training.provenance import git_commit, versions
-from hma.training.pulse import Pulse
 from hma.training.randomness import kept, seed_everything
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Record, Scores
 from hma.training.resume import restore, snapshot
 from hma.training.stopwatch import Stopwatch
-from hma.training.training import Training
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -114,8 +115,10 @@ class _Run:
         try:
             with StopRequests() as stop:
                 save = None if self.home is None else self._save
-                pulse = Pulse(training, save=save, progress=progress, log=self.log, stop=stop)
-                training.beat = pulse.beat
+                between = BetweenSteps(
+                    training, save=save, progress=progress, log=self.log, stop=stop
+                )
+                training.between_steps = between.do_what_is_due
                 while not training.finished:
                     result = training.run_epoch()
                     self.watch.end_epoch()
@@ -204,6 +207,7 @@ def _finished_before(learner: Learner, home: RunFolder, run: Identity, fabric: "
 def _check(task: Task, recipe: Recipe, seed: int, fabric: "Fabric") -> None:
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise UserError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
+    _check_labels(task, recipe)
     least = 2 * fabric.world_size if fabric.world_size > 1 else 1
     if len(task.train) < least:
         raise UserError(
@@ -227,6 +231,23 @@ def _check(task: Task, recipe: Recipe, seed: int, fabric: "Fabric") -> None:
             f"fabric must have the recipe's precision {recipe.precision!r}, got {precision!r}; "
             "make it with hma.training.fabric_for(recipe)"
         )
+
+
+def _check_labels(task: Task, recipe: Recipe) -> None:
+    """Raise where labels are not what the target says, or cannot be balanced."""
+    if isinstance(task.target, Classes):
+        return
+    if recipe.balance != "none":
+        raise UserError(
+            f"balance must be 'none' for labels of the kind {task.target.kind!r}, got "
+            f"{recipe.balance!r}; only classes can be made to count alike"
+        )
+    splits = {"training": task.train, "validation": task.validation, **task.tests}
+    for name, split in splits.items():
+        try:
+            task.target.checked(split.labels, len(split))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"labels of the {name} rows of {task.name!r}: {error}") from error
 
 
 def _warn_of_other_versions(before: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from hma.data import Task
 from hma.errors import UserError
 from hma.json_files import finite_or_none
 from hma.methods import Learner
+from hma.targets import Classes
 from hma.training.provenance import data_fingerprint
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
 
@@ -31,6 +32,7 @@ def identity(
             "classes": list(task.classes),
             "shape": list(task.shape),
             "metric": task.metric,
+            **_target(task),
             "rows": _rows(task),
             "facts": _json("task.facts", task.facts),
             "data_fingerprint": data_fingerprint(task),
@@ -83,6 +85,12 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _target(task: Task) -> dict[str, Any]:
+    """Return what a label is, where the classes do not say it."""
+    of_classes = task.target == Classes(max(len(task.classes), 1))
+    return {} if of_classes else {"target": task.target.to_json()}
 
 
 def _rows(task: Task) -> dict[str, int]:

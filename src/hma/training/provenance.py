@@ -81,7 +81,8 @@ def _content(split: Split) -> Iterator[Tensor]:
     yield split.labels
     if len(split):
         rows = torch.linspace(0, len(split) - 1, min(len(split), SAMPLED_ROWS)).long()
-        yield from tensors_of(split.batch(rows).x)
+        batch = split.batch(rows)
+        yield from tensors_of(batch.x if batch.features is None else batch.features)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -9,11 +9,11 @@ from torch import Tensor
 from hma.json_files import none_to_nan
 from hma.training.checkpoints import Checkpoint
 from hma.training.identity import Identity
+from hma.training.loop import Standing, Training
 from hma.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from hma.training.provenance import versions
 from hma.training.randomness import RandomState, random_state, restore_random_state
 from hma.training.stopwatch import Stopwatch
-from hma.training.training import Standing, Training
 
 
 def snapshot(training: Training, run: Identity, watch: Stopwatch) -> Checkpoint:

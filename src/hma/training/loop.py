@@ -63,7 +63,7 @@ class _ForwardPass(nn.Module):
 
 
 class Training:
-    """Train a learner step by step; what it does besides is up to ``beat``.
+    """Train a learner step by step; what it does besides is up to ``between_steps``.
 
     Args:
         learner: What to train; its forward pass goes through Fabric from now on.
@@ -96,9 +96,9 @@ class Training:
         self.last_loss = self.loss_sum
         self.best: dict[str, Tensor] = {}
         self.random_before: RandomState | None = None
-        self.beat: Callable[[], None] = lambda: None
+        self.between_steps: Callable[[], None] = lambda: None
         balanced = recipe.balance == "loss"
-        classes = max(len(task.classes), 2)
+        classes = task.target.table_rows
         self._weights = class_weights(task.train.labels, classes) if balanced else None
 
     @property
@@ -139,7 +139,7 @@ class Training:
             self._train_on(places, passes)
             standing.step += 1
             standing.rows += len(places)
-            self.beat()
+            self.between_steps()
         result = EpochResult(
             epoch=standing.epoch,
             train_loss=self._mean_loss(),
@@ -231,7 +231,7 @@ class Training:
                 contexts=contexts,
                 metrics=metrics,
                 target=self.task.target,
-                tick=lambda: self.beat(),
+                tick=lambda: self.between_steps(),
             )
         self.random_before = None
         return found

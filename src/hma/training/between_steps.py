@@ -10,16 +10,16 @@ import torch.distributed as dist
 
 from hma.training.interruption import Interrupted, StopRequests
 from hma.training.log import ScalarLog
+from hma.training.loop import Training
 from hma.training.progress import Progress
-from hma.training.training import Training
 
 SHOW_EVERY_SECONDS = 0.2
 LOG_EVERY_SECONDS = 1.0
-AGREE_EVERY_BEATS = 10
+AGREE_EVERY_CALLS = 10
 """Several processes ask each other only so often whether to stop or to write a checkpoint."""
 
 
-class Pulse:
+class BetweenSteps:
     """Called after every step and every evaluated batch; nearly always it only reads the clock.
 
     Args:
@@ -44,7 +44,7 @@ class Pulse:
         self._save = save
         self._clock = clock
         self._together = training.fabric.world_size > 1
-        self._beats = 0
+        self._calls = 0
         self._saved_step = self._logged_step = training.step
         self._every_steps = training.recipe.checkpoint_every_steps if save is not None else None
         seconds = training.recipe.checkpoint_every_seconds
@@ -53,15 +53,15 @@ class Pulse:
         self._show_at, self._log_at, self._save_at = now, now, now + self._every_seconds
         self._next = now
 
-    def beat(self) -> None:
+    def do_what_is_due(self) -> None:
         """Do what is due."""
-        self._beats += 1
+        self._calls += 1
         step = self.training.step
         if self._every_steps and step % self._every_steps == 0 and step != self._saved_step:
             self.save()
         now = self._clock()
         if self._together:
-            self._beat_together(now)
+            self._agree(now)
         elif self.stop.received is not None:
             self._stop(self.stop.received)
         elif now >= self._save_at:
@@ -69,8 +69,8 @@ class Pulse:
         if now >= self._next:
             self._tell(now)
 
-    def _beat_together(self, now: float) -> None:
-        if self._beats % AGREE_EVERY_BEATS:
+    def _agree(self, now: float) -> None:
+        if self._calls % AGREE_EVERY_CALLS:
             return
         due = self.training.fabric.is_global_zero and now >= self._save_at
         wishes = torch.tensor([self.stop.received or 0, int(due)])
