@@ -3,3 +3,13 @@
 
 class UserError(ValueError):
     """What was asked cannot be done; the message says in one line what is wrong and what to do."""
+
+
+def reason(error: BaseException, most: int = 200) -> str:
+    """Return what an error of another library says, in one line; its kind where it says nothing.
+
+    Example:
+        >>> reason(OSError("no such\nfile")), reason(KeyError())
+        ('no such file', 'KeyError')
+    """
+    return (" ".join(str(error).split()) or type(error).__name__)[:most]

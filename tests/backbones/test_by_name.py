@@ -137,7 +137,7 @@ def test_weights_of_another_shape_are_refused_in_one_line(tmp_path):
 
 
 def test_a_missing_weights_file_is_refused_before_any_task(tmp_path):
-    with pytest.raises(UserError, match=r"weights must be a file, .*none\.pth is not there"):
+    with pytest.raises(UserError, match=r"weights must be a file: .*none\.pth does not exist"):
         backbone_for("mlp", weights=tmp_path / "none.pth")
 
 

@@ -1,59 +1,33 @@
 """Backbones by name, as people type them: ``mlp``, ``timm:resnet50``, ``hf:./my-bert``."""
 
-import math
 import warnings
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol
 
 from torch import nn
 
-from hma.backbones.cnn import cnn
 from hma.backbones.frozen import Frozen
-from hma.backbones.gnn import GCN, GIN
-from hma.backbones.mlp import mlp
-from hma.backbones.pretrained import hf_backbone, timm_backbone
+from hma.backbones.named_backbone import Asked, Described, Kind, NamedBackbone, Tuning
 from hma.backbones.prompts import PromptKind
-from hma.backbones.resnet import resnet18
-from hma.backbones.vit import Tuning, vit
 from hma.backbones.weights import expect_weights_file, load_weights, read_weights
 from hma.errors import UserError
 
-Kind = Literal["table", "image", "graph", "text"]
-
-TAKES: dict[str, tuple[Kind, ...]] = {
-    "mlp": ("table", "image"),
-    "cnn": ("image",),
-    "resnet18": ("image",),
-    "gin": ("graph",),
-    "gcn": ("graph",),
-    "timm:NAME": ("image",),
-    "vit:NAME": ("image",),
-    "hf:NAME_OR_DIR": ("text",),
-}
-"""Which kinds of rows each backbone reads."""
-
+MODULES = (
+    "mlp",
+    "cnn",
+    "resnet",
+    "gnn",
+    "timm_models",
+    "vit",
+    "hugging_face",
+)
+"""Files of this folder that name backbones, in the order they are listed to a user."""
+BACKBONES: tuple[NamedBackbone, ...] = tuple(
+    one for module in MODULES for one in import_module(f"hma.backbones.{module}").NAMED
+)
 SMALL_IMAGE, MEDIUM_IMAGE = 16, 64
-
-
-class Described(Protocol):
-    """What a backbone needs to know of a task."""
-
-    @property
-    def name(self) -> str:
-        """How the task is called in messages."""
-        ...
-
-    @property
-    def kind(self) -> Kind:
-        """What a row is."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
-        ...
 
 
 def backbone_for(
@@ -85,15 +59,16 @@ def backbone_for(
         hma.errors.UserError: backbone must be one of mlp, cnn, resnet18, gin, gcn, timm:NAME, \
 vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     """
-    family, name = _parsed(spec)
+    one, name = _parsed(spec)
     path = None if weights is None else Path(weights).expanduser()
     if path is not None:
         expect_weights_file(path)
-    if family != "vit" and (tuning != "full" or prompts is not None):
-        raise UserError(f"tuning and prompts are for vit:NAME, got {spec!r} with them")
+    if not one.tunes and (tuning != "full" or prompts is not None):
+        tuned = " or ".join(other.written for other in BACKBONES if other.tunes)
+        raise UserError(f"tuning and prompts are for {tuned}, got {spec!r} with them")
     if frozen and tuning == "part":
         raise UserError(f"{spec} can be frozen or tuned in part, not both; leave one of them out")
-    if frozen and path is None and family != "hf":
+    if frozen and path is None and not one.pretrained:
         warnings.warn(
             f"{spec} is frozen and has no weights, so it stays at its random start; give weights, "
             "or let it train",
@@ -101,14 +76,12 @@ vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
         )
 
     def build(task: Described) -> nn.Module:
-        _expect_fit(spec, family, task)
-        if family == "vit":
-            part: Tuning = "none" if frozen else tuning
-            return vit(name, task.shape, tuning=part, prompts=prompts, weights=path)
-        encoder = _built(family, name, task.shape, path)
-        if path is not None and family not in ("timm", "hf"):  # those two fit weights their way
+        _expect_fit(spec, one, task)
+        part: Tuning = "none" if frozen else tuning
+        encoder = one.build(Asked(name, task.shape, path, part, prompts))
+        if path is not None and not one.fits_weights:
             load_weights(encoder, read_weights(path), path, spec)
-        return Frozen(encoder) if frozen else encoder
+        return Frozen(encoder) if frozen and not one.tunes else encoder
 
     return build
 
@@ -140,41 +113,23 @@ def default_backbone(kind: Kind, shape: tuple[int, ...]) -> str:
     return "cnn" if side <= MEDIUM_IMAGE else "timm:resnet18"
 
 
-def _parsed(spec: str) -> tuple[str, str]:
-    """Return the family of a backbone and the name after the colon, or suggest what was meant."""
+def _parsed(spec: str) -> tuple[NamedBackbone, str]:
+    """Return the backbone and the name after the colon, or suggest what was meant."""
     family, colon, name = spec.partition(":")
-    known = {written.partition(":")[0]: ":" in written for written in TAKES}
-    if known.get(family) == bool(colon) and (name or not colon):
-        return family, name
+    known = {one.family: one for one in BACKBONES}
+    one = known.get(family)
+    if one is not None and (":" in one.written) == bool(colon) and (name or not colon):
+        return one, name
     close = get_close_matches(family.lower(), known, n=1)
-    named = {written.partition(":")[0]: written for written in TAKES}
-    hint = f"; did you mean {named[close[0]]!r}?" if close else ""
-    raise UserError(f"backbone must be one of {', '.join(TAKES)}, got {spec!r}{hint}")
+    hint = f"; did you mean {known[close[0]].written!r}?" if close else ""
+    every = ", ".join(one.written for one in BACKBONES)
+    raise UserError(f"backbone must be one of {every}, got {spec!r}{hint}")
 
 
-def _expect_fit(spec: str, family: str, task: Described) -> None:
-    takes = {written.partition(":")[0]: kinds for written, kinds in TAKES.items()}[family]
-    if task.kind not in takes:
-        fitting = " or ".join(written for written, kinds in TAKES.items() if task.kind in kinds)
+def _expect_fit(spec: str, one: NamedBackbone, task: Described) -> None:
+    if task.kind not in one.takes:
+        fitting = " or ".join(other.written for other in BACKBONES if task.kind in other.takes)
         raise UserError(
-            f"backbone {spec!r} reads rows of kind {' or '.join(takes)}, but {task.name} has rows "
-            f"of kind {task.kind}; use {fitting}"
+            f"backbone {spec!r} reads rows of kind {' or '.join(one.takes)}, but {task.name} has "
+            f"rows of kind {task.kind}; use {fitting}"
         )
-
-
-def _built(family: str, name: str, shape: tuple[int, ...], weights: Path | None) -> nn.Module:
-    match family:
-        case "mlp":
-            return mlp(math.prod(shape))
-        case "cnn":
-            return cnn(shape[0])
-        case "resnet18":
-            return resnet18(shape[0])
-        case "gin":
-            return GIN(shape[0])
-        case "gcn":
-            return GCN(shape[0])
-        case "timm":
-            return timm_backbone(name, shape, weights)
-        case _:
-            return hf_backbone(name, shape[0], weights)

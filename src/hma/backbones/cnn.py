@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from hma.backbones.named_backbone import NamedBackbone
+
 WIDTHS = (64, 128, 128, 128)
 STRIDES = (1, 2, 1, 1)
 GROUPS = 8
@@ -62,3 +64,6 @@ def cnn(in_channels: int) -> CNN:
         128
     """
     return CNN(in_channels)
+
+
+NAMED = (NamedBackbone("cnn", ("image",), lambda asked: cnn(asked.shape[0])),)

@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from hma.backbones.named_backbone import Asked, NamedBackbone
 from hma.checks import expect_shape
 from hma.config import wrong_choice
 from hma.extras import needed
@@ -71,9 +73,12 @@ class GraphEncoder(nn.Module, ABC):
         virtual_node: Join all nodes of a graph to one more node between the layers, as OGB
             does; the node features then pass a linear layer first.
         project: Add a linear layer and a ReLU after the pool.
+        edge_features: Width of ``batch.edge_attr``, which then is part of every message; 0 to
+            leave edges as they are.
 
     Shape:
-        - input: a PyG ``Batch`` of ``B`` graphs, or one ``Data``, with ``x`` and ``edge_index``.
+        - input: a PyG ``Batch`` of ``B`` graphs, or one ``Data``, with ``x`` and ``edge_index``,
+          and ``edge_attr`` ``(E, edge_features)`` where it is used.
         - output: ``(B, F)``.
     """
 
@@ -88,11 +93,14 @@ class GraphEncoder(nn.Module, ABC):
         order: Order = "relu-norm",
         virtual_node: bool = False,
         project: bool = False,
+        edge_features: int = 0,
     ) -> None:
         super().__init__()
         _expect_sizes(in_features=in_features, width=width, num_layers=num_layers)
+        _expect_sizes(least=0, edge_features=edge_features)
         _expect_choices(dropout, pool, order)
         self.in_features = in_features
+        self.edge_features = edge_features
         self.feature_dim = width
         self.pool = pool
         self._pool, self._sum = _pool_function(pool), _pool_function("sum")
@@ -109,11 +117,14 @@ class GraphEncoder(nn.Module, ABC):
 
     @abstractmethod
     def convolution(self, width_in: int, width_out: int) -> nn.Module:
-        """Return the convolution of one layer, called with node features and edges."""
+        """Return the convolution of one layer, called with node features, edges and, if they are
+        used, edge features.
+        """
 
     def forward(self, batch: Any) -> Tensor:
         """Return one vector per graph."""
         graph_of, count = self._graphs(batch)
+        edges = (batch.edge_index, batch.edge_attr) if self.edge_features else (batch.edge_index,)
         nodes = self.embed(batch.x)  # (N, in_features) -> (N, W)
         state = None if self.virtual_start is None else self.virtual_start.expand(count, -1)
         last = len(self.convolutions) - 1
@@ -123,7 +134,7 @@ class GraphEncoder(nn.Module, ABC):
             if state is not None and layer < last:
                 heard = self._sum(nodes, graph_of, count)  # (N, W) -> (B, W)
                 state = self.virtual_nodes[layer](state, heard)
-            nodes = convolve(nodes, batch.edge_index)  # (N, W) -> (N, W)
+            nodes = convolve(nodes, *edges)  # (N, W) -> (N, W)
             if self.order == "relu-norm":
                 nodes = norm(nodes.relu())
             else:
@@ -147,20 +158,32 @@ class GraphEncoder(nn.Module, ABC):
                 f"batch.x must be of a floating dtype, got {nodes.dtype}; convert it with "
                 "batch.x.float()"
             )
+        if self.edge_features:
+            self._expect_edge_features(batch)
         graph_of = getattr(batch, "batch", None)
         if graph_of is None:
             return torch.zeros(len(nodes), dtype=torch.long, device=nodes.device), 1
         return graph_of, int(batch.num_graphs)
+
+    def _expect_edge_features(self, batch: Any) -> None:
+        found = getattr(batch, "edge_attr", None)
+        if not isinstance(found, Tensor) or not found.is_floating_point():
+            said = found.dtype if isinstance(found, Tensor) else type(found).__name__
+            raise TypeError(
+                f"batch.edge_attr must be a tensor of a floating dtype, got {said}; leave "
+                "edge_features out for edges without features"
+            )
+        expect_shape("batch.edge_attr", found, batch.edge_index.shape[1], self.edge_features)
 
     def extra_repr(self) -> str:
         """Show what the parts do not."""
         return f"pool={self.pool!r}, order={self.order!r}, feature_dim={self.feature_dim}"
 
 
-def _expect_sizes(**sizes: int) -> None:
+def _expect_sizes(least: int = 1, **sizes: int) -> None:
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+        if size < least:
+            raise ValueError(f"{name} must be at least {least}, got {size}")
 
 
 def _expect_choices(dropout: float, pool: str, order: str) -> None:
@@ -184,7 +207,8 @@ def _pool_function(pool: Pool) -> Callable[[Tensor, Tensor, int], Tensor]:
 class GIN(GraphEncoder):
     r"""Graph isomorphism network: :math:`h_v \leftarrow MLP(h_v + \sum_{u \to v} h_u)` per layer.
 
-    The MLP has two linear layers with a ReLU between. Arguments as :class:`GraphEncoder`.
+    The MLP has two linear layers with a ReLU between. With edge features :math:`e_{uv}` the
+    message is :math:`ReLU(h_u + W e_{uv})` (GINE). Arguments as :class:`GraphEncoder`.
 
     Example:
         >>> from hma.extras import needed
@@ -195,12 +219,15 @@ class GIN(GraphEncoder):
     """
 
     def convolution(self, width_in: int, width_out: int) -> nn.Module:
-        """Return PyG's ``GINConv`` over a two-layer MLP."""
+        """Return PyG's ``GINConv``, or ``GINEConv`` for edge features, over a two-layer MLP."""
         inner = nn.Sequential(
             nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
         )
-        layer: nn.Module = needed("torch_geometric.nn", "a graph network", extra="graph").GINConv(
-            inner
+        pyg = needed("torch_geometric.nn", "a graph network", extra="graph")
+        layer: nn.Module = (
+            pyg.GINEConv(inner, edge_dim=self.edge_features)
+            if self.edge_features
+            else pyg.GINConv(inner)
         )
         return layer
 
@@ -208,7 +235,8 @@ class GIN(GraphEncoder):
 class GCN(GraphEncoder):
     r"""Graph convolutional network: :math:`H \leftarrow \hat D^{-1/2}(A + I)\hat D^{-1/2} H W`.
 
-    Arguments as :class:`GraphEncoder`.
+    With edge features :math:`e_{uv}` an edge counts :math:`2 \sigma(w^T e_{uv})` instead of 1, with
+    a vector :math:`w` of each layer that starts at 0. Arguments as :class:`GraphEncoder`.
 
     Example:
         >>> GCN(in_features=4, width=16).feature_dim
@@ -216,8 +244,39 @@ class GCN(GraphEncoder):
     """
 
     def convolution(self, width_in: int, width_out: int) -> nn.Module:
-        """Return PyG's ``GCNConv``."""
+        """Return PyG's ``GCNConv``, with learned weights of edges where they have features."""
         layer: nn.Module = needed("torch_geometric.nn", "a graph network", extra="graph").GCNConv(
             width_in, width_out
         )
-        return layer
+        return WeighedEdges(layer, self.edge_features) if self.edge_features else layer
+
+
+class WeighedEdges(nn.Module):
+    """A convolution whose edges count as their features say: ``2 * sigmoid(w . e)``.
+
+    Args:
+        convolution: Takes node features, edges, and a weight for each edge.
+        edge_features: Width of an edge's features.
+    """
+
+    def __init__(self, convolution: nn.Module, edge_features: int) -> None:
+        super().__init__()
+        self.convolution = convolution
+        self.weight = nn.Parameter(torch.zeros(edge_features))
+
+    def forward(self, nodes: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return the convolved nodes."""
+        weights = 2 * torch.sigmoid(edge_attr @ self.weight)  # (E, A) -> (E,)
+        convolved: Tensor = self.convolution(nodes, edge_index, weights)
+        return convolved
+
+
+def _built(kind: type[GraphEncoder], asked: Asked) -> GraphEncoder:
+    nodes, *edges = asked.shape
+    return kind(nodes, edge_features=sum(edges))
+
+
+NAMED = (
+    NamedBackbone("gin", ("graph",), partial(_built, GIN)),
+    NamedBackbone("gcn", ("graph",), partial(_built, GCN)),
+)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from hma.backbones.named_backbone import NamedBackbone
+
 
 class MLP(nn.Module):
     """Flatten the input and pass it through ``Linear``, ``ReLU``, ``Dropout`` per hidden layer.
@@ -74,3 +76,6 @@ def mlp(in_features: int, hidden: Sequence[int] = (256, 256), dropout: float = 0
         32
     """
     return MLP(in_features, hidden, dropout)
+
+
+NAMED = (NamedBackbone("mlp", ("table", "image"), lambda asked: mlp(math.prod(asked.shape))),)

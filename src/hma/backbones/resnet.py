@@ -3,6 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hma.backbones.named_backbone import NamedBackbone
+
 WIDTHS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
 
@@ -107,3 +109,6 @@ def resnet18(in_channels: int = 3) -> ResNet18:
         11168832
     """
     return ResNet18(in_channels)
+
+
+NAMED = (NamedBackbone("resnet18", ("image",), lambda asked: resnet18(asked.shape[0])),)

@@ -7,12 +7,11 @@ from typing import Any, Literal, Self, get_args
 from torch import Tensor, nn
 
 from hma.backbones.frozen import Frozen
-from hma.backbones.pretrained import timm_model
+from hma.backbones.named_backbone import NamedBackbone, Tuning
 from hma.backbones.prompts import PromptKind, Prompts
+from hma.backbones.timm_models import timm_model
 from hma.config import wrong_choice
 from hma.errors import UserError
-
-Tuning = Literal["full", "part", "none"]
 
 
 class TunedViT(nn.Module):
@@ -148,3 +147,20 @@ def expect_plain_vit(model: nn.Module) -> None:
     pool = model.global_pool if model.has_class_token else "patches"
     if not model.has_class_token or pool != "token":
         raise ValueError(f"model must pool by its CLS token, got pooling by {pool!r}")
+
+
+NAMED = (
+    NamedBackbone(
+        "vit:NAME",
+        ("image",),
+        lambda asked: vit(
+            asked.name,
+            asked.shape,
+            tuning=asked.tuning,
+            prompts=asked.prompts,
+            weights=asked.weights,
+        ),
+        fits_weights=True,
+        tunes=True,
+    ),
+)

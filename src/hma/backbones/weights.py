@@ -1,6 +1,7 @@
 """Weights for a backbone from a local file: read without running code, fitted name by name."""
 
 import pickle
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hma.errors import UserError
+from hma.errors import UserError, reason
+from hma.files import expect_regular
 
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".tar")
 SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
@@ -26,9 +28,10 @@ State = dict[str, Tensor]
 
 def expect_weights_file(path: Path) -> None:
     """Raise unless ``path`` is a file of a kind that :func:`read_weights` reads."""
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "not there"
-        raise UserError(f"weights must be a file, {path} is {what}; give the path of the file")
+    try:
+        expect_regular(path)
+    except UserError as error:
+        raise UserError(f"weights must be a file: {error}") from error
     if path.suffix not in SUFFIXES:
         raise UserError(
             f"weights must end in {', '.join(SUFFIXES)}, got {path}; save the state dict with "
@@ -57,7 +60,7 @@ def read_weights(path: Path) -> State:
             "state dict, best with safetensors.torch.save_file"
         ) from error
     except Exception as error:  # a damaged file can raise anything
-        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}") from error
     return _by_name(found, path)
 
 
@@ -67,7 +70,11 @@ def _by_name(found: Any, path: Path) -> State:
             found = found[wrapper]
     if not isinstance(found, Mapping) or not found:
         raise UserError(f"{path} holds no named tensors; save the state dict of the model")
-    others = [str(name) for name, value in found.items() if not isinstance(value, Tensor)]
+    others = [
+        str(name)
+        for name, value in found.items()
+        if not isinstance(value, Tensor) or not isinstance(name, str)
+    ]
     if others:
         raise UserError(
             f"{path} holds entries that are no tensors: {shown(others)}; save the state dict alone"
@@ -105,7 +112,12 @@ def load_weights(module: nn.Module, state: State, path: Path, spec: str) -> None
     problem = difference(state, {name: own[name] for name in own if name not in unused})
     if problem:
         raise UserError(f"{path} does not fit {spec}: {problem}")
-    module.load_state_dict(state, strict=not unused)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # complex numbers would lose a part in silence
+            module.load_state_dict(state, strict=not unused)
+    except (RuntimeError, Warning) as error:
+        raise UserError(f"{path} does not fit {spec}: {reason(error)}") from error
 
 
 def difference(state: State, own: State) -> str:
@@ -133,8 +145,3 @@ def difference(state: State, own: State) -> str:
 def shown(names: list[str]) -> str:
     """Return the first few names."""
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its kind where it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -58,5 +58,5 @@ def preparation_from_json(values: Any) -> Preparation:
         raise UserError(f"the preparation is for data of an unknown kind, {kind!r}; train again")
     try:
         return KINDS[kind].preparation.from_json(values)
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"the preparation is damaged: {error}; train again") from error

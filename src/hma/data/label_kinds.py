@@ -27,6 +27,8 @@ class LabelKind(ABC):
 
     divided: ClassVar[str]
     """How rows are divided into splits, in words."""
+    several: ClassVar[bool] = False
+    """Whether a row has several raw labels, a tuple."""
 
     @abstractmethod
     def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
@@ -117,6 +119,7 @@ class YesNoLabels(LabelKind):
     """Several yes/no labels for each row, any of which may be missing."""
 
     divided = "at random, by seed: {shares}"
+    several = True
 
     def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the columns."""
@@ -158,6 +161,7 @@ class SoftLabels(LabelKind):
     """A distribution over classes for each row."""
 
     divided = "stratified by likeliest class, by seed: {shares}"
+    several = True
 
     def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the columns."""

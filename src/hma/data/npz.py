@@ -14,7 +14,7 @@ from hma.data.image.array import ArrayImages
 from hma.data.label_kinds import LABEL_KINDS, Aim, label_kind_for
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.table.array import ArrayTable
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.targets import YesNo
 
 CHANNELS = (1, 3, 4)
@@ -60,9 +60,8 @@ def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, NDArray[Any]]:
                 with file.open(members[name]) as member:
                     found[name] = npy.read_array(member, allow_pickle=False, max_header_size=HEADER)
     except Exception as error:  # a damaged file fails in many ways
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"{path} cannot be read as an .npz of plain arrays: {reason[:200]}; write it with "
+            f"{path} cannot be read as an .npz of plain arrays: {reason(error)}; write it with "
             "numpy.savez(path, x=..., y=...), without object arrays"
         ) from error
     if wanted[0] not in found:
@@ -83,8 +82,10 @@ def _expect_whole(member: IO[bytes], size: int) -> None:
 
 
 def _plain(x: NDArray[Any]) -> Any:
-    """Return a dtype of the same kind that torch has in the order of bytes of this machine."""
-    return np.float32 if x.dtype.kind == "f" and x.dtype.itemsize < 4 else x.dtype.newbyteorder("=")
+    """Return a dtype that torch has and that holds these numbers, in this machine's byte order."""
+    if x.dtype.kind == "f":
+        return np.float32 if x.dtype.itemsize <= 4 else np.float64
+    return x.dtype.newbyteorder("=")
 
 
 def _labels(path: Path, y: NDArray[Any], rows: int, aim: Aim | None) -> dict[str, Any]:

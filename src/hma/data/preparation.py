@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hma.data.label_kinds import LABEL_KINDS
+from hma.data.labels import listed
 from hma.data.options import PreparationOptions
 from hma.data.source import Source
 from hma.data.task import Batch, Kind, Split
@@ -88,12 +89,14 @@ class Preparation(ABC):
 
     def encoded(self, raw: Sequence[Any], source: Source) -> Tensor:
         """Return raw labels as the target takes them, ``(N,)`` or ``(N, T)``."""
-        if source.label_kind != self.target.kind:
-            raise UserError(
-                f"{source.labels_from} holds labels of kind {source.label_kind!r}, but the model "
-                f"was prepared for {self.target.kind!r}; give labels of that kind"
-            )
         kind = LABEL_KINDS[self.target.kind]
+        known = self.classes if kind.several else ()
+        given = source.label_names if LABEL_KINDS[source.label_kind].several else ()
+        if given != known:
+            raise UserError(
+                f"{source.labels_from} holds {_said(given)}, but the model was prepared for "
+                f"{_said(known)}; give the same, in the same order"
+            )
         return kind.encoded(raw, self.classes, source.labels_from)
 
     # --------------------------------------------------------------------------- JSON
@@ -128,6 +131,10 @@ class Preparation(ABC):
         if isinstance(value, list):
             return tuple(cls._revived(name, item) for item in value)
         return value
+
+
+def _said(names: tuple[str, ...]) -> str:
+    return f"the labels {listed(names)}" if names else "one label a row"
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from hma.data.table.files import TableFile, is_table
 from hma.data.task import Batch
 from hma.data.text.files import TextFile
 from hma.errors import UserError
+from hma.files import expect_regular
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,12 @@ def open_source(
         return builtin_source(spec, seed=seed, data_root=data_root)
     path = Path(spec).expanduser()
     try:
-        there = path.exists()
-    except (OSError, ValueError) as error:  # too long for a name, or with a NUL in it
-        raise UserError(f"{str(spec)[:80]!r} cannot be a path: {error}") from error
-    if not there:
-        raise UserError(_unknown(str(spec), path))
+        if not path.exists():
+            raise UserError(_unknown(str(spec), path))
+    except OSError as error:  # too long for a name, or in a folder that may not be read
+        raise UserError(f"{str(spec)[:80]!r} cannot be opened: {error.strerror}") from error
+    if not path.is_dir():
+        expect_regular(path)
     if not is_table(path) or not path.is_file():
         _no_target(str(spec), columns)
     for reader in READERS:

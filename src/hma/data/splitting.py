@@ -24,8 +24,9 @@ def stratified(
             f"{validation} and {test}"
         )
     counts = torch.bincount(labels)
-    in_test = quotas(counts, test, room=counts - 1)
-    in_validation = quotas(counts, validation, room=counts - 1 - in_test)
+    room = (counts - 1).clamp(min=0)
+    in_test = quotas(counts, test, room=room)
+    in_validation = quotas(counts, validation, room=room - in_test)
     generator = torch.Generator().manual_seed(seed)
     parts: dict[str, list[Tensor]] = {"train": [], "validation": [], "test": []}
     for label, (tested, validated) in enumerate(zip(in_test, in_validation, strict=True)):

@@ -7,7 +7,8 @@ from typing import Any, Literal, Self
 
 from torch import nn
 
-from hma.backbones.by_name import Described, backbone_for
+from hma.backbones.by_name import backbone_for
+from hma.backbones.named_backbone import Described
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from hma.data.image.crops import part_of
 from hma.data.image.rows import ImageRows, Shape, shape_with
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.extras import needed
+from hma.files import expect_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -27,6 +28,10 @@ MEMORY_LIMIT = 512 * 2**20
 SMALL_SIDE, SMALL_SIZE, LARGE_SIZE = 48, 32, 224
 THUMBNAIL = 224
 READ = 256
+MOST_PIXELS = 2**26
+"""Of a decoded picture; a small file may well claim more than the memory holds."""
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What a picture may be, whatever its name says; others may start programs."""
 GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 
 
@@ -173,9 +178,11 @@ def _opened(file: Path, mode: str = "RGB", least: tuple[int, int] | None = None)
         least: A JPEG may be decoded at a fraction of its size, but not below this.
     """
     image_module = needed("PIL.Image", "reading images")
-    with image_module.open(file) as image:
+    with image_module.open(file, formats=FORMATS) as image:
         if least is not None:
             image.draft(mode, least)
+        if image.width * image.height > MOST_PIXELS:
+            raise ValueError(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS}")
         image.load()
         upright: Image = needed("PIL.ImageOps", "reading images").exif_transpose(image)
     if upright.mode.startswith("I"):  # 16 bits of gray
@@ -188,7 +195,10 @@ def _opened(file: Path, mode: str = "RGB", least: tuple[int, int] | None = None)
 
 
 def _header(file: Path) -> tuple[bool, int, int]:
-    with _readable(file), needed("PIL.Image", "reading images").open(file) as image:
+    with (
+        _readable(file),
+        needed("PIL.Image", "reading images").open(file, formats=FORMATS) as image,
+    ):
         gray = image.mode in GRAY_MODES or image.mode.startswith("I;")
         return gray, image.width, image.height
 
@@ -205,11 +215,13 @@ def _is_readable(file: Path) -> bool:
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
     """Turn what PIL says of a bad file into a message that names the file."""
-    image = needed("PIL.Image", "reading images")
     try:
+        expect_regular(file)
         yield
-    except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a damaged picture fails in many ways
         raise UserError(
-            f"{file} cannot be read as an image: {error}; repair or remove it, or use "
+            f"{file} cannot be read as an image: {reason(error)}; repair or remove it, or use "
             "--skip-bad-files to leave such files out"
         ) from error

@@ -71,6 +71,9 @@ def _found(path: Path) -> list[tuple[Path, str | None]]:
             f"{path} holds no images ({', '.join(ENDINGS)}); give a folder with one folder of "
             "images for each class, or, to predict, a folder of images"
         )
+    odd = [folder for folder in folders if not _is_text(folder.name)]
+    if odd:
+        raise UserError(f"{path} has a folder whose name is no UTF-8, {odd[0].name!a}; rename it")
     empty = [folder for folder in folders if not inside[folder]]
     if empty:
         raise UserError(
@@ -87,6 +90,14 @@ def images_in(folder: Path) -> list[Path]:
 
 def _folders_of_images(folder: Path) -> Iterator[Path]:
     return (deep for deep in sorted(folder.iterdir()) if _is_folder(deep) and images_in(deep))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_folder(folder: Path) -> bool:

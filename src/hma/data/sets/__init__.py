@@ -1,29 +1,22 @@
 """Data sets that have a name: one file each, and one line here."""
 
-from hma.data.sets import (
-    cifar10,
-    cifar100,
-    colored_digits,
-    colored_mnist,
-    digits,
-    dtd,
-    flowers102,
-    mnist,
-    pets37,
-    tu,
-)
+from importlib import import_module
+
 from hma.data.sets.named_set import NamedSet
 
-SETS: tuple[NamedSet, ...] = (
-    digits.SET,
-    colored_digits.SET,
-    mnist.SET,
-    colored_mnist.SET,
-    cifar10.SET,
-    cifar100.SET,
-    dtd.SET,
-    pets37.SET,
-    flowers102.SET,
-    tu.SET,
+MODULES = (
+    "digits",
+    "colored_digits",
+    "mnist",
+    "colored_mnist",
+    "cifar10",
+    "cifar100",
+    "dtd",
+    "pets37",
+    "flowers102",
+    "tu",
 )
-"""All of them, in the order they are listed to a user."""
+"""Files of this folder that hold a data set, in the order they are listed to a user."""
+SETS: tuple[NamedSet, ...] = tuple(
+    import_module(f"hma.data.sets.{module}").SET for module in MODULES
+)

@@ -72,4 +72,4 @@ def _prepared(asked: Asked) -> Prepared:
     )
 
 
-SET = NamedSet(("digits", "digits:N"), r"digits(:(?P<per_class>\d+))?", _prepared)
+SET = NamedSet(("digits", "digits:N"), r"digits(:(?P<per_class>\d{1,9}))?", _prepared)

@@ -96,7 +96,7 @@ def _prepared(asked: Asked) -> Prepared:
 
 SET = NamedSet(
     ("mnist", "mnist:N"),
-    r"mnist(:(?P<per_class>\d+))?",
+    r"mnist(:(?P<per_class>\d{1,9}))?",
     _prepared,
     lambda asked: mnist_source(asked.data_root),
 )

@@ -67,7 +67,7 @@ def _prepared(asked: Asked) -> Prepared:
 
 SET = NamedSet(
     ("tu:NAME",),
-    r"tu:(?P<name>[\w-]+)",
+    r"tu:(?P<name>[\w-]{1,100})",
     _prepared,
     lambda asked: tu_source(asked.found["name"] or "", asked.data_root),
 )

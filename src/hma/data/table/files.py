@@ -14,7 +14,7 @@ from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
 from hma.data.task import Kind
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.targets import Classes
 
@@ -130,7 +130,10 @@ class TableFile(TableRows):
     def _parquet(self, rows: int) -> Iterator[Frame]:
         with needed("pyarrow.parquet", "reading Parquet").ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=rows):
-                yield _plain(batch.to_pandas(), self.target)
+                chunk = _plain(batch.to_pandas(), self.target)
+                if lost := {*self.columns, *self.target} - set(chunk):
+                    raise ValueError(f"its rows lack {listed(sorted(lost))} of its header")
+                yield chunk
 
     def _csv_chunks(self, rows: int) -> Iterator[Frame]:
         with self._csv(chunksize=rows) as reader:
@@ -148,6 +151,9 @@ class TableFile(TableRows):
         names = [str(name) for name in frame.columns]
         if not names:
             raise UserError(f"{self.path} has no columns; give a table with a line of names")
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UserError(f"{self.path} has the column {twice[0]!r} twice; rename one of them")
         return names
 
     def _csv(self, **how_much: int) -> Any:
@@ -238,6 +244,5 @@ def _readable(path: Path) -> Iterator[None]:
             yield
     except UserError:
         raise
-    except (OSError, EOFError, ValueError, Warning) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} cannot be read as a table: {reason}") from error
+    except Exception as error:  # a damaged file fails in many ways
+        raise UserError(f"{path} cannot be read as a table: {reason(error)}") from error

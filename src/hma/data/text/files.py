@@ -1,7 +1,6 @@
 """Texts: a JSONL file of ``{"text": ..., "label": ...}``."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
 from hma.errors import UserError
+from hma.json_files import parsed
 
 SHOWN = 80
 
@@ -74,8 +74,8 @@ class TextFile(Source):
 
     def _line(self, number: int, text: str) -> Line:
         try:
-            values = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+            values = parsed(text.encode())
+        except ValueError as error:
             raise UserError(f"line {number} of {self.path} is not JSON: {error}") from error
         if not isinstance(values, dict) or not isinstance(values.get("text"), str):
             raise UserError(

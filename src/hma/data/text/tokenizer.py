@@ -24,9 +24,11 @@ def load_tokenizer(encoder: str) -> Any:
     """
     transformers = needed("transformers", "text")
     # a name is looked up in the cache first: given one, transformers asks the hub all the same
-    folder = encoder_folder(encoder) if Path(encoder).is_dir() else _cached(encoder)
+    folder = encoder_folder(encoder) if _is_folder(encoder) else _cached(encoder)
     try:
-        return transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        return transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # a damaged file fails in many ways
         reason = shorten(f"{type(error).__name__}: {error}", REASON)
         raise UserError(f"no tokenizer can be loaded from {folder}: {reason}") from error
@@ -38,8 +40,9 @@ def _cached(name: str) -> Path:
         return encoder_folder(hub.snapshot_download(name, local_files_only=True))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"no tokenizer can be loaded from {name!r}: it is neither a folder nor in the local "
-            f"cache of the Hugging Face hub; give a folder, or fetch it first: hf download {name}"
+            f"no tokenizer can be loaded from {name[:REASON]!r}: it is neither a folder nor in the "
+            "local cache of the Hugging Face hub; give a folder, or fetch it first: hf download "
+            f"{name[:REASON]}"
         ) from error
 
 
@@ -61,6 +64,13 @@ def vocabulary_of(tokenizer: Any) -> str:
     """Return the SHA-256 of a tokenizer's vocabulary."""
     words = json.dumps(sorted(tokenizer.get_vocab().items()))
     return hashlib.sha256(words.encode()).hexdigest()
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):  # too long for a path, or with a NUL in it
+        return False
 
 
 def _holds_tokenizer(folder: Path) -> bool:

@@ -1,7 +1,6 @@
-"""Encoders of other libraries by name: image models of timm, text models of Hugging Face."""
+"""Image models of timm by name, untrained or with weights from a file."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.efficientnet_names import from_first_port, named_for_timm
-from hma.backbones.text import TransformerFeatures
+from hma.backbones.named_backbone import NamedBackbone
 from hma.backbones.weights import (
     State,
     difference,
-    first_line,
-    load_weights,
     read_weights,
-    shown,
     without_classifier,
 )
-from hma.errors import UserError
-from hma.extras import needed, needed_beside_torchvision
+from hma.errors import UserError, reason
+from hma.extras import needed
 from hma.torchvision_ops import ensure_torchvision
 
 UNFIT = (RuntimeError, ValueError, TypeError, AssertionError, KeyError, IndexError)
@@ -94,7 +90,7 @@ def timm_model(
     try:
         known = timm.get_pretrained_cfg(name)
     except RuntimeError as error:
-        raise UserError(f"timm:{name} cannot be built: {first_line(error)}") from error
+        raise UserError(f"timm:{name} cannot be built: {reason(error)}") from error
     given: dict[str, Any] = {"num_classes": 0, "in_chans": shape[0]}
     if known is not None and known.fixed_input_size:
         given["img_size"] = tuple(shape[1:])
@@ -111,7 +107,7 @@ def timm_model(
 
 
 def _cannot_take(name: str, shape: tuple[int, ...], error: Exception) -> UserError:
-    return UserError(f"timm:{name} cannot take images of shape {tuple(shape)}: {first_line(error)}")
+    return UserError(f"timm:{name} cannot take images of shape {tuple(shape)}: {reason(error)}")
 
 
 def _timm() -> Any:
@@ -151,8 +147,8 @@ def _with_weights(
             name, pretrained=True, pretrained_cfg_overlay=changes, **given
         )
     except UNFIT as error:
-        reason = difference(state, _own_state(timm, name, given)) or first_line(error)
-        raise UserError(f"{path} does not fit timm:{name}: {reason}") from error
+        told = difference(state, _own_state(timm, name, given)) or reason(error)
+        raise UserError(f"{path} does not fit timm:{name}: {told}") from error
     for described in ("pretrained_cfg", "default_cfg"):
         getattr(model, described, {}).pop("state_dict", None)  # or every copy would carry it
     return model
@@ -167,70 +163,11 @@ def _names(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
-def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> TransformerFeatures:
-    """Load a text encoder from a folder or from the local cache; nothing is downloaded.
-
-    Args:
-        name: A folder that ``save_pretrained`` wrote, or a name of the Hugging Face hub that
-            has been downloaded before.
-        tokens: Largest number of tokens in a row.
-        weights: A local file to take the weights from instead.
-    """
-    transformers = needed_beside_torchvision("transformers", "this backbone", extra="text")
-    folder = Path(name).expanduser()
-    source = str(folder) if folder.is_dir() else name
-    try:
-        with _without_bars(transformers.utils.logging):
-            model, report = transformers.AutoModel.from_pretrained(
-                source, local_files_only=True, output_loading_info=True
-            )
-    except (OSError, ValueError) as error:
-        raise UserError(_not_loaded(name, folder, error)) from error
-    absent = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
-    if absent and weights is None:
-        raise UserError(
-            f"hf:{name} lacks weights of its own encoder: {len(absent)} missing ({shown(absent)}); "
-            "give a folder with all of them"
-        )
-    most = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(most, int) and tokens > most:
-        raise UserError(
-            f"hf:{name} reads at most {most} tokens, the rows have up to {tokens}; "
-            "prepare the texts with a smaller length"
-        )
-    model = model.float().train()  # what from_pretrained returns is in eval mode
-    if weights is not None:
-        load_weights(model, _encoder_part(read_weights(weights), model), weights, f"hf:{name}")
-    if isinstance(getattr(model, "pooler", None), nn.Module):
-        model.pooler.requires_grad_(False)  # no feature passes through it
-    return TransformerFeatures(model)
-
-
-def _encoder_part(state: State, model: Any) -> State:
-    """Return what a model with a head keeps under the name of its encoder, or all of it."""
-    prefix = f"{model.base_model_prefix}."
-    part = {name: value for name, value in state.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): value for name, value in part.items()} or state
-
-
-def _not_loaded(name: str, folder: Path, error: Exception) -> str:
-    if folder.is_dir():
-        return f"hf:{name} cannot be loaded: {first_line(error)}"
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        return f"hf:{name} names a folder that is not there; give one that save_pretrained wrote"
-    return (
-        f"hf:{name} is neither a folder nor in the local cache; fetch it once with "
-        f"`hf download {name}`, or give a folder that save_pretrained wrote"
-    )
-
-
-@contextmanager
-def _without_bars(logging: Any) -> Iterator[None]:
-    """Keep Hugging Face from drawing a bar for every file it reads."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+NAMED = (
+    NamedBackbone(
+        "timm:NAME",
+        ("image",),
+        lambda asked: timm_backbone(asked.name, asked.shape, asked.weights),
+        fits_weights=True,
+    ),
+)

@@ -1,0 +1,94 @@
+"""Text encoders of Hugging Face from a folder or the local cache."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hma.backbones.named_backbone import NamedBackbone
+from hma.backbones.text import TransformerFeatures
+from hma.backbones.weights import State, load_weights, read_weights, shown
+from hma.errors import UserError, reason
+from hma.extras import needed_beside_torchvision
+
+
+def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> TransformerFeatures:
+    """Load a text encoder from a folder or from the local cache; nothing is downloaded.
+
+    Args:
+        name: A folder that ``save_pretrained`` wrote, or a name of the Hugging Face hub that
+            has been downloaded before.
+        tokens: Largest number of tokens in a row.
+        weights: A local file to take the weights from instead.
+    """
+    transformers = needed_beside_torchvision("transformers", "this backbone", extra="text")
+    folder = Path(name).expanduser()
+    source = str(folder) if folder.is_dir() else name
+    try:
+        with _without_bars(transformers.utils.logging):
+            model, report = transformers.AutoModel.from_pretrained(
+                source, local_files_only=True, output_loading_info=True, trust_remote_code=False
+            )
+    except Exception as error:  # a damaged folder fails in many ways
+        raise UserError(_not_loaded(name, folder, error)) from error
+    absent = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
+    if absent and weights is None:
+        raise UserError(
+            f"hf:{name} lacks weights of its own encoder: {len(absent)} missing ({shown(absent)}); "
+            "give a folder with all of them"
+        )
+    most = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(most, int) and tokens > most:
+        raise UserError(
+            f"hf:{name} reads at most {most} tokens, the rows have up to {tokens}; "
+            "prepare the texts with a smaller length"
+        )
+    model = model.float().train()  # what from_pretrained returns is in eval mode
+    if weights is not None:
+        load_weights(model, _encoder_part(read_weights(weights), model), weights, f"hf:{name}")
+    if isinstance(getattr(model, "pooler", None), nn.Module):
+        model.pooler.requires_grad_(False)  # no feature passes through it
+    return TransformerFeatures(model)
+
+
+def _encoder_part(state: State, model: Any) -> State:
+    """Return what a model with a head keeps under the name of its encoder, or all of it."""
+    prefix = f"{model.base_model_prefix}."
+    part = {name: value for name, value in state.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in part.items()} or state
+
+
+def _not_loaded(name: str, folder: Path, error: Exception) -> str:
+    if folder.is_dir():
+        return f"hf:{name} cannot be loaded: {reason(error)}"
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        return f"hf:{name} names a folder that is not there; give one that save_pretrained wrote"
+    return (
+        f"hf:{name} is neither a folder nor in the local cache; fetch it once with "
+        f"`hf download {name}`, or give a folder that save_pretrained wrote"
+    )
+
+
+@contextmanager
+def _without_bars(logging: Any) -> Iterator[None]:
+    """Keep Hugging Face from drawing a bar for every file it reads."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+NAMED = (
+    NamedBackbone(
+        "hf:NAME_OR_DIR",
+        ("text",),
+        lambda asked: hf_backbone(asked.name, asked.shape[0], asked.weights),
+        fits_weights=True,
+        pretrained=True,
+    ),
+)
