@@ -14,8 +14,8 @@ from benchmarks.timing import interleave
 BASE = Shape(batch=128, features=128, label=32, classes=10, queue=512, slots_per_class=16)
 QUEUES = tuple(128 * 2**step for step in range(10))  # 128 .. 65,536
 BATCHES = tuple(32 * 2**step for step in range(7))  # 32 .. 2,048
-QUICK_QUEUES = (128, 512, 2048, 8192)
-QUICK_BATCHES = (32, 128, 512)
+QUICK_QUEUES = (128, 512, 2048)
+QUICK_BATCHES = (32, 64, 128)
 
 
 def scaling(quick: bool) -> Section:

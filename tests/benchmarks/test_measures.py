@@ -56,7 +56,9 @@ def test_cached_serving_projects_nothing_and_a_change_projects_once_each_time(mo
     monkeypatch.setattr(serving, "SHAPE", replace(GRAPH_SHAPE, queue=8))
     cached, changing = serving.frozen_model(), serving.build_head(serving.SHAPE).model.eval()
     calls, project = [], HMA._project
-    monkeypatch.setattr(HMA, "_project", lambda model: calls.append(model) or project(model))
+    monkeypatch.setattr(
+        HMA, "_project", lambda model, *given: calls.append(model) or project(model, *given)
+    )
     features = torch.randn(3, GRAPH_SHAPE.features)
     with torch.no_grad():
         for _ in range(3):

@@ -21,7 +21,7 @@ from hma.tables.run_cells import Ended, Moved
 from hma.tables.table import Cell
 
 IMPORTED_ONCE = ["hma.tables.preloaded"]
-"""What takes seconds to import; the server that processes are forked from does it once."""
+"""What the server imports that processes are forked from."""
 
 
 class Processes:

@@ -146,14 +146,17 @@ class _Log:
 
 def _protocol(table: Table, cell: Cell, seeds: int) -> dict[str, Any]:
     """Return what a score depends on beside the settings that are searched, in JSON values."""
-    row, recipe = table.rows[cell.method], table.recipe(cell).to_json()
-    ignored = row.search
+    row = table.rows[cell.method]
+
+    def but_searched(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: "searched" if name in row.search else v for name, v in values.items()}
+
     return {
         "metric": table.metric,
         "seeds": seeds,
         "rows": table.budget(cell.budget).rows,
-        "settings": {name: v for name, v in row.settings.items() if name not in ignored},
-        "recipe": {name: value for name, value in recipe.items() if name not in ignored},
+        "settings": but_searched(row.settings),
+        "recipe": but_searched(table.recipe(cell).to_json()),
     }
 
 

@@ -17,7 +17,7 @@ def small(task):
 
 
 recipe = Recipe(
-    epochs=3, batch_size=16, selection="last", checkpoint_every_seconds=0, eval_batch_size=16
+    epochs=2, batch_size=16, selection="last", checkpoint_every_seconds=0, eval_batch_size=16
 )
 TABLE = Table(
     key="TOY",
