@@ -227,8 +227,7 @@ def test_on_colored_mnist_irm_is_not_misled_by_the_colour_and_erm_is(data_root):
     for method in (plain, irm(plain, weight=1e4, warmup_steps=200)):
         tests = quietly(method(task, 0), task, recipe).tests.values()
         means.append(np.mean([scores["alone"]["accuracy"] for scores in tests]))
-    assert means[0] < 0.5
-    assert means[1] > 0.6
+    assert means[0] < 0.5 < means[1]  # a coin has 0.5
 
 
 def test_one_logit_trains_as_two_classes():
