@@ -32,7 +32,7 @@ def rows(tmp_path_factory):
 def run(rows):
     options = RunOptions(
         source=str(rows),
-        target="y",
+        target=("y",),
         config=HMAConfig(queue_size=16, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1),
     )

@@ -18,7 +18,7 @@ from hma.runs.folder import rows_for
 
 
 def evaluate(
-    run: Path, source: str, *, target: str | None = None, skip_bad_files: bool = False
+    run: Path, source: str, *, target: tuple[str, ...] = (), skip_bad_files: bool = False
 ) -> None:
     """Score a run on labelled rows, in every inference context.
 
@@ -29,7 +29,7 @@ def evaluate(
     source
         Labelled rows of the same kind as at training.
     target
-        Column of the labels; the one of training if not given.
+        Columns of the labels; those of training if not given.
     skip_bad_files
         Leave out images that cannot be read, and count them.
     """
@@ -53,7 +53,10 @@ def predict(
     overwrite: bool = False,
     skip_bad_files: bool = False,
 ) -> None:
-    """Write label, probability and one column per class for every row, as CSV or Parquet.
+    """Write a prediction for every row, as CSV or Parquet.
+
+    Of classes the label, its probability and that of every class; of yes/no labels the
+    probability of each; of a number its value.
 
     Parameters
     ----------

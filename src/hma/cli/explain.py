@@ -57,14 +57,13 @@ def explain(
 
 
 def _table(found: RowExplanation) -> Table:
-    sure = f"{100 * found.probability:.1f}%"
-    table = Table(title=f"{found.description}: {found.label} ({sure})")
-    for name in ("looked at", "share", "class", "what"):
+    table = Table(title=f"{found.description}: {found.answer}")
+    for name in ("looked at", "share", "label", "what"):
         table.add_column(name, justify="right" if name == "share" else "left")
     for seen in found.seen:
         cells = (seen.kind, f"{100 * seen.share:.1f}%", seen.label, seen.description)
         table.add_row(*cells)
     table.add_section()
-    for name, share in found.by_class:
-        table.add_row("all of class", f"{100 * share:.1f}%", name, "queue rows and slots")
+    for name, share in found.by_group:
+        table.add_row("all together", f"{100 * share:.1f}%", name, "queue rows and slots")
     return table

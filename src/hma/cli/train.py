@@ -4,52 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, default_name_transform
 
 from hma.cli.outputs import output_folder
 from hma.cli.show import comparison
 from hma.cli.terminal import Terminal
 from hma.config import HMAConfig
-from hma.data import PreparationOptions, is_builtin
+from hma.data import PreparationOptions
 from hma.runs import RunOptions, write_page
 from hma.runs import train as train_run
+from hma.runs.options import BackboneOptions, DataOptions
 from hma.training import Recipe, first_process, progress_for_terminal
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """Where the rows come from and how they are split."""
-
-    target: str | None = None
-    """Column of the labels, for CSV and Parquet."""
-    validation: float = 0.15
-    """Share of the rows to select the epoch by; built-in data has splits of its own."""
-    test: float = 0.2
-    """Share of the rows to test on; built-in data has splits of its own."""
-    skip_bad_files: bool = False
-    """Leave out images that cannot be read, and count them."""
-    data_root: Path | None = None
-    """Folder of built-in data; $HMA_DATA or the cache folder if not given."""
-    download: bool = False
-    """Fetch built-in data that is not there yet."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackboneOptions:
-    """What makes features of the rows."""
-
-    backbone: str | None = None
-    """mlp, cnn, resnet18, gin, gcn, timm:NAME, vit:NAME (can be tuned in part) or hf:NAME_OR_DIR;
-    fits the data if not given."""
-    weights: Path | None = None
-    """Local file with weights for the backbone."""
-    freeze_backbone: bool = False
-    """Train memory and head only."""
-    tuning: Literal["full", "part"] = "full"
-    """For vit:NAME: train all of it, or its CLS token and prompts alone, without a momentum
-    encoder."""
-    prompts: Literal["first", "deep"] | None = None
-    """For vit:NAME: 5 learned tokens from the first block on, or new ones for every block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +32,11 @@ DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptio
 CONFIG, RECIPE, DEVICE = HMAConfig(), Recipe(), DeviceOptions()
 
 
+def _option(field: str) -> str:
+    """Return the option of a field: what is done, where the field says what is so."""
+    return default_name_transform(field.replace("frozen_", "freeze_"))
+
+
 def train(
     source: str,
     *,
@@ -74,14 +44,17 @@ def train(
     compare: bool = True,
     report: bool = True,
     seed: int = 0,
-    data: Annotated[DataOptions, Parameter(name="*", group="Data")] = DATA,
+    download: Annotated[bool, Parameter(group="Data")] = False,
+    data: Annotated[DataOptions, Parameter(name="*", group="Data", negative_iterable=())] = DATA,
     preparation: Annotated[PreparationOptions, Parameter(name="*", group="Data")] = PREPARATION,
-    backbone: Annotated[BackboneOptions, Parameter(name="*", group="Backbone")] = BACKBONE,
+    backbone: Annotated[
+        BackboneOptions, Parameter(name="*", group="Backbone", name_transform=_option)
+    ] = BACKBONE,
     config: Annotated[HMAConfig, Parameter(name="*", group="Memory")] = CONFIG,
     recipe: Annotated[Recipe, Parameter(name="*", group="Training")] = RECIPE,
     device: Annotated[DeviceOptions, Parameter(name="*", group="Training")] = DEVICE,
 ) -> None:
-    """Train a classifier with memory on your data, and the plain backbone beside it.
+    """Train a model with memory on your data, and the plain backbone beside it.
 
     The same command again continues an interrupted run, or shows a finished one.
 
@@ -99,23 +72,17 @@ def train(
         Write the page of the run.
     seed
         Decides splits, first weights and the order of rows.
+    download
+        Fetch built-in data that is not there yet.
     """
     options = RunOptions(
-        source=source if is_builtin(source) else str(Path(source).expanduser().absolute()),
-        target=data.target,
-        backbone=backbone.backbone,
-        weights=_absolute(backbone.weights),
-        frozen_backbone=backbone.freeze_backbone,
-        tuning=backbone.tuning,
-        prompts=backbone.prompts,
+        source=source,
         config=config,
         recipe=recipe,
         preparation=preparation,
         seed=seed,
-        validation=data.validation,
-        test=data.test,
-        skip_bad_files=data.skip_bad_files,
-        data_root=_absolute(data.data_root),
+        **vars(data),
+        **vars(backbone),
     )
     terminal = Terminal()
     named = Path("runs") / (Path(source).stem or source).replace(":", "-")
@@ -124,7 +91,7 @@ def train(
         options,
         folder,
         compare=compare,
-        download=data.download,
+        download=download,
         accelerator=device.accelerator,
         devices=device.devices,
         progress=progress_for_terminal(),
@@ -136,7 +103,3 @@ def train(
     if report:
         terminal.say(f"report: {write_page(run)}")
     terminal.say(f"run folder: {folder}")
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.expanduser().absolute())

@@ -26,7 +26,10 @@ def evaluate(run: Run, source: Source) -> dict[Which, Scores]:
     split = run.preparation.split(source)
     methods: list[Which] = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
     rows = run.options.recipe.eval_batch_size
-    return {which: score(run.learner(which), split, batch_size=rows) for which in methods}
+    target = run.preparation.target
+    return {
+        which: score(run.learner(which), split, batch_size=rows, target=target) for which in methods
+    }
 
 
 def predict(

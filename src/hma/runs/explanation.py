@@ -1,9 +1,10 @@
 """One prediction of a run, traced to training rows that a person can look at."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -13,8 +14,11 @@ from hma.explain import Explanation, explain
 from hma.explain import Source as Seen
 from hma.methods.memory import WithMemory
 from hma.report.html import template
-from hma.runs.folder import MEMORY, Run
+from hma.report.run.groups import group_names, label_text
+from hma.runs.folder import MEMORY, PLACES, Run
+from hma.runs.options import REMEDY
 from hma.runs.training_data import training_source
+from hma.targets import Number, Target, YesNo
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,11 +42,10 @@ class RowExplanation:
     """A prediction and what it looked at."""
 
     description: str
-    label: str
-    probability: float
+    answer: str
     picture: str | None
     seen: tuple[SeenRow, ...]
-    by_class: tuple[tuple[str, float], ...]
+    by_group: tuple[tuple[str, float], ...]
 
 
 def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -> RowExplanation:
@@ -65,17 +68,42 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     last = min(index + (NEIGHBOURS if context == "batch" else 1), len(rows))
     split = run.preparation.split(rows, range(index, last))
     shares = explain(learner.model, split.batch(torch.arange(last - index)).x)
-    classes = run.preparation.classes
+    target, names = run.preparation.target, run.preparation.classes
     training = training_source(run)
-    best = int(shares.prediction[0])
+    groups = zip(group_names(target, names), shares.by_class[0].tolist(), strict=True)
     return RowExplanation(
         description=rows.describe(index),
-        label=classes[best],
-        probability=float(shares.probabilities[0, best]),
+        answer=answer_text(target, names, shares.probabilities[0].tolist()),
         picture=_picture(rows.thumbnail(index)),
         seen=tuple(_in_words(seen, run, training, rows, index) for seen in _most(shares, top)),
-        by_class=tuple(zip(classes, shares.by_class[0].tolist(), strict=True)),
+        by_group=tuple(groups),
     )
+
+
+def answer_text(target: Target, names: Sequence[str], expected: Any) -> str:
+    """Return a prediction in words.
+
+    Args:
+        target: What a label is.
+        names: Of the classes, the labels, or the number.
+        expected: What :meth:`hma.targets.Target.expected` gives for the row.
+
+    Example:
+        >>> answer_text(Number(), ["price"], 12.5)
+        'price 12.5'
+        >>> answer_text(YesNo(2), ["toxic", "soluble"], [0.9, 0.25])
+        'toxic yes (90.0%), soluble no (75.0%)'
+    """
+    if isinstance(target, Number):
+        return f"{names[0]} {expected:.6g}"
+    if isinstance(target, YesNo):
+        said = [
+            f"{name} {'yes' if share > 0.5 else 'no'} ({100 * max(share, 1 - share):.1f}%)"
+            for name, share in zip(names, expected, strict=True)
+        ]
+        return ", ".join(said)
+    best = max(range(len(expected)), key=expected.__getitem__)
+    return f"{names[best]} ({100 * expected[best]:.1f}%)"
 
 
 def _most(shares: Explanation, top: int) -> list[Seen]:
@@ -105,18 +133,30 @@ def _once(sources: list[Seen]) -> list[Seen]:
 
 
 def _in_words(seen: Seen, run: Run, training: Source, rows: Source, index: int) -> SeenRow:
-    known = isinstance(seen.label, int) and seen.label >= 0
-    label = run.preparation.classes[seen.label] if known else ""  # type: ignore[index]
+    target, names = run.preparation.target, run.preparation.classes
     if seen.kind == "queue" and seen.sample >= 0:
-        place = run.places["train"][seen.sample]
+        place = _place(run, training, seen.sample)
+        label = label_text(target, names, seen.label)
         picture = _picture(training.thumbnail(place))
         return SeenRow("training row", seen.share, label, training.describe(place), picture)
     if seen.kind == "batch":
         return SeenRow("neighbour", seen.share, "", rows.describe(index + seen.index))
     if seen.kind == "slot":
         number = seen.index % run.options.config.slots_per_class
-        return SeenRow("slot", seen.share, label, f"learned row {number} of its class")
-    return SeenRow(seen.kind, seen.share, label, "the row itself")
+        group = group_names(target, names)[cast("int", seen.label)]
+        return SeenRow("slot", seen.share, group, f"learned row {number} of its class")
+    return SeenRow(seen.kind, seen.share, "", "the row itself")
+
+
+def _place(run: Run, training: Source, sample: int) -> int:
+    """Return the row of the training data behind a sample id."""
+    places = run.places.get("train", [])
+    if sample >= len(places) or not 0 <= places[sample] < len(training):
+        raise UserError(
+            f"{run.folder / PLACES} is damaged: it has no row of {run.options.source} for sample "
+            f"{sample}; {REMEDY}"
+        )
+    return places[sample]
 
 
 def _picture(image: "Image | None") -> str | None:

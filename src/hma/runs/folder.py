@@ -1,6 +1,7 @@
 """A run folder, opened: its options, its preparation, its two trained learners."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -167,6 +168,7 @@ def source_from(options: RunOptions) -> Source:
     return open_source(
         options.source,
         target=options.target,
+        task=options.task,
         data_root=None if options.data_root is None else Path(options.data_root),
         skip_bad_files=options.skip_bad_files,
         seed=options.seed,
@@ -178,7 +180,7 @@ def rows_for(
     source: str,
     *,
     labelled: bool,
-    target: str | None = None,
+    target: Sequence[str] = (),
     skip_bad_files: bool = False,
 ) -> Source:
     """Open new rows for a run; where labels are not needed they are not looked at.
@@ -187,13 +189,13 @@ def rows_for(
         run: The run that will answer.
         source: As :func:`hma.data.open_source` takes it.
         labelled: Whether labels are needed.
-        target: Column of the labels; the one of training if not given.
+        target: Columns of the labels; those of training if not given.
         skip_bad_files: Leave out images that cannot be read.
     """
-    column = target or run.options.target
     return open_source(
         source,
-        target=column if labelled else None,
+        target=(target or run.options.target) if labelled else None,
+        task=run.options.task if labelled else None,
         data_root=None if run.options.data_root is None else Path(run.options.data_root),
         skip_bad_files=skip_bad_files,
         seed=run.options.seed,

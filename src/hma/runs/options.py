@@ -10,7 +10,7 @@ from torch import nn
 from hma.backbones.by_name import backbone_for
 from hma.backbones.named_backbone import Described
 from hma.config import HMAConfig
-from hma.data import PreparationOptions
+from hma.data import Aim, PreparationOptions, is_builtin
 from hma.errors import UserError
 from hma.json_files import dataclass_from_json, read_json, write_json
 from hma.training import Recipe
@@ -21,23 +21,48 @@ REMEDY = "train again in a new folder"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What was asked for: data, backbone, memory, recipe, seed."""
+class DataOptions:
+    """What is learned, from which rows, and how they are split."""
+
+    target: tuple[str, ...] = ()
+    """Column of the labels, for CSV and Parquet; several columns are yes/no labels."""
+    task: Aim | None = None
+    """classes, regression for a number, or soft for shares of classes, a column each; by default
+    classes, or yes/no labels if several columns are given."""
+    validation: float = 0.15
+    """Share of the rows to select the epoch by; built-in data has splits of its own."""
+    test: float = 0.2
+    """Share of the rows to test on; built-in data has splits of its own."""
+    skip_bad_files: bool = False
+    """Leave out images that cannot be read, and count them."""
+    data_root: str | None = None
+    """Folder of built-in data; $HMA_DATA or the cache folder if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneOptions:
+    """What makes features of the rows."""
+
+    backbone: str | None = None
+    """mlp, cnn, resnet18, gin, gcn, timm:NAME, vit:NAME (can be tuned in part) or hf:NAME_OR_DIR;
+    fits the data if not given."""
+    weights: str | None = None
+    """Local file with weights for the backbone."""
+    frozen_backbone: bool = False
+    """Train memory and head only."""
+    tuning: Literal["full", "part"] = "full"
+    """For vit:NAME: train all of it, or its CLS token and prompts alone, without a momentum
+    encoder."""
+    prompts: Literal["first", "deep"] | None = None
+    """For vit:NAME: 5 learned tokens from the first block on, or new ones for every block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(DataOptions, BackboneOptions):
+    """What was asked for: data, backbone, memory, recipe, seed; paths are made absolute."""
 
     source: str
-    """A path, made absolute, or the name of built-in data."""
-    target: str | None = None
-    """Column of the labels, for tables."""
-    backbone: str | None = None
-    """As ``hma.backbones.by_name.backbone_for`` takes it; None for the default of the data."""
-    weights: str | None = None
-    """File with weights for the backbone."""
-    frozen_backbone: bool = False
-    """Whether the backbone stays as it is."""
-    tuning: Literal["full", "part"] = "full"
-    """Which part of ``vit:NAME`` trains."""
-    prompts: Literal["first", "deep"] | None = None
-    """Which learned tokens ``vit:NAME`` has besides."""
+    """A path, or the name of built-in data."""
     config: HMAConfig = field(default_factory=HMAConfig)
     """Sizes of the memories."""
     recipe: Recipe = field(default_factory=Recipe)
@@ -46,27 +71,22 @@ class RunOptions:
     """Choices about the input."""
     seed: int = 0
     """Decides splits, first weights and order of the rows."""
-    validation: float = 0.15
-    """Share of the rows to select by."""
-    test: float = 0.2
-    """Share of the rows to test on."""
-    skip_bad_files: bool = False
-    """Whether unreadable images are left out."""
-    data_root: str | None = None
-    """Where built-in data is."""
 
     def __post_init__(self) -> None:
-        """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy.
-
-        The encoder's folder is made absolute, so that the run can be used from anywhere.
-        """
+        """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
+        changed: dict[str, Any] = {}
+        for name in ("weights", "data_root", *(() if is_builtin(self.source) else ("source",))):
+            if getattr(self, name) is not None:
+                changed[name] = str(Path(getattr(self, name)).expanduser().absolute())
         if self.tuning == "part":
-            object.__setattr__(self, "config", replace(self.config, momentum=0.0))
+            changed["config"] = replace(self.config, momentum=0.0)
         if (self.backbone or "").startswith("hf:"):
-            encoder = _absolute((self.backbone or "").removeprefix("hf:"))
-            object.__setattr__(self, "backbone", f"hf:{encoder}")
-            encoder = _absolute(self.preparation.encoder or encoder)
-            object.__setattr__(self, "preparation", replace(self.preparation, encoder=encoder))
+            encoder = _from_root((self.backbone or "").removeprefix("hf:"))
+            changed["backbone"] = f"hf:{encoder}"
+            encoder = _from_root(self.preparation.encoder or encoder)
+            changed["preparation"] = replace(self.preparation, encoder=encoder)
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
 
     def backbone_factory(self, weights: str | None = None) -> Callable[[Described], nn.Module]:
         """Return what builds the backbone, from ``weights`` if a file is given."""
@@ -81,7 +101,8 @@ class RunOptions:
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON values."""
-        return {"schema": SCHEMA} | asdict(self)
+        target = self.target[0] if len(self.target) == 1 else list(self.target) or None
+        return {"schema": SCHEMA} | asdict(self) | {"target": target}
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -93,6 +114,8 @@ class RunOptions:
                 f"{path} was written by another version of hma (schema {schema}, this one reads "
                 f"{SCHEMA}); use that version, or train again"
             )
+        columns = values.get("target")
+        values["target"] = [columns] if isinstance(columns, str) else columns or []
         try:
             return dataclass_from_json(cls, values)
         except ValueError as error:
@@ -104,7 +127,7 @@ class RunOptions:
         write_json(path, self.to_json(), sealed=True)
 
 
-def _absolute(encoder: str) -> str:
+def _from_root(encoder: str) -> str:
     """Return the folder of an encoder from the root on; a name in the local cache stays."""
-    folder = Path(encoder)
+    folder = Path(encoder).expanduser()
     return str(folder.resolve()) if folder.is_dir() else encoder

@@ -25,6 +25,7 @@ from hma.runs.folder import (
     prepared_from,
 )
 from hma.runs.options import RunOptions
+from hma.targets import Number, YesNo
 from hma.training import Progress, ending_together, fabric_for, first_process, fit
 from hma.training.identity import differences
 
@@ -92,7 +93,12 @@ def _describe(prepared: Prepared, options: RunOptions, say: Says) -> None:
     """Tell what is about to be trained."""
     task = prepared.task
     rows = ", ".join(f"{len(places)} {name}" for name, places in prepared.places.items())
-    say(f"{task.name}: {len(task.classes)} classes, rows {rows}; backbone {options.backbone}")
+    learned = f"{len(task.classes)} classes"
+    if isinstance(task.target, Number):
+        learned = f"the number {task.classes[0]}"
+    elif isinstance(task.target, YesNo):
+        learned = f"{len(task.classes)} yes/no labels"
+    say(f"{task.name}: {learned}, rows {rows}; backbone {options.backbone}")
     if prepared.source.skipped:
         say(f"left out {len(prepared.source.skipped)} unreadable files")
 

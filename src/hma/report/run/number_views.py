@@ -28,10 +28,15 @@ def number_views(trial: Trial) -> list[dict[str, object]]:
             "style": style,
             "against": _against(result, ends, style),
             "residuals": _residuals(result, apart, style),
-            "bias": plain(float((result.said - result.true).mean())),
+            "bias": _bias(result),
         }
         for result, name, style in held
     ]
+
+
+def _bias(result: NumberResult) -> str:
+    apart = float((result.said - result.true).mean())
+    return f"{plain(abs(apart))} too {'high' if apart > 0 else 'low'}"
 
 
 def _ends(values: Floats) -> tuple[float, float]:
