@@ -13,7 +13,7 @@ from hma.model import HMA
 from hma.released import load_released
 
 if TYPE_CHECKING:
-    from hma.estimator import HMAClassifier
+    from hma.estimator import HMAClassifier, HMARegressor
 
 __version__ = "0.1.0"
 
@@ -24,6 +24,7 @@ __all__ = [
     "Explanation",
     "HMAClassifier",
     "HMAConfig",
+    "HMARegressor",
     "MemoryState",
     "explain",
     "load",
@@ -37,8 +38,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the estimator when it is asked for: scikit-learn is an extra."""
-    if name == "HMAClassifier":
-        from hma.estimator import HMAClassifier
+    if name in ("HMAClassifier", "HMARegressor"):
+        from hma import estimator
 
-        return HMAClassifier
+        return getattr(estimator, name)
     raise AttributeError(f"module 'hma' has no attribute {name!r}")

@@ -185,7 +185,7 @@ def test_a_diverged_classifier_is_saved_with_its_curve(model, tmp_path):
 
 
 def test_a_folder_without_a_classifier_is_named(tmp_path):
-    with pytest.raises(CheckpointError, match=r"holds no classifier: it has no estimator\.json"):
+    with pytest.raises(CheckpointError, match=r"holds no estimator: it has no estimator\.json"):
         HMAClassifier.load(tmp_path)
 
 

@@ -2,10 +2,10 @@
 
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
-from hma.estimator import HMAClassifier
+from hma.estimator import HMAClassifier, HMARegressor
 
 
-@parametrize_with_checks([HMAClassifier()])
+@parametrize_with_checks([HMAClassifier(), HMARegressor()])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 

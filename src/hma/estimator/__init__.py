@@ -1,12 +1,14 @@
-"""HMA as a scikit-learn classifier; importing it needs scikit-learn."""
+"""HMA as a scikit-learn classifier and regressor; importing them needs scikit-learn."""
 
 try:
     from hma.estimator.classifier import HMAClassifier
+    from hma.estimator.regressor import HMARegressor
 except ModuleNotFoundError as error:
     if error.name != "sklearn":
         raise
     raise ModuleNotFoundError(
-        "HMAClassifier needs scikit-learn: pip install 'scikit-learn>=1.6'", name=error.name
+        "HMAClassifier and HMARegressor need scikit-learn: pip install 'scikit-learn>=1.6'",
+        name=error.name,
     ) from error
 
-__all__ = ["HMAClassifier"]
+__all__ = ["HMAClassifier", "HMARegressor"]

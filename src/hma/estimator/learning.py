@@ -1,4 +1,4 @@
-"""Training and inference on rows held in memory: the loop behind the classifier.
+"""Training and inference on rows held in memory: the loop behind the estimators.
 
 It is a loop of its own because ``partial_fit`` goes on with one optimizer over many calls, and
 because weights here are relative to all rows, not to those of a batch.
@@ -11,17 +11,16 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.optim import Adam, Optimizer
 
-from hma.estimator.options import Training
+from hma.estimator.options import TrainingOptions
 from hma.estimator.rows import WeightedRows
 from hma.model import HMA
 
 ROWS_AT_ONCE = 1024  # in a prediction that does not depend on its neighbours
 
 
-class Rows(NamedTuple):
+class TensorRows(NamedTuple):
     """Rows on the device of the model; the weights have mean 1."""
 
     x: Tensor
@@ -29,15 +28,15 @@ class Rows(NamedTuple):
     weight: Tensor
     ids: Tensor
 
-    def at(self, places: Tensor) -> "Rows":
+    def at(self, places: Tensor) -> "TensorRows":
         """Return the rows at ``places``."""
-        return Rows(*(part[places] for part in self))
+        return TensorRows(*(part[places] for part in self))
 
 
-def on_device(rows: WeightedRows, device: torch.device) -> Rows:
+def on_device(rows: WeightedRows, device: torch.device) -> TensorRows:
     """Return ``rows`` as tensors, inputs and weights in float32."""
     weight = rows.weight / rows.weight.mean()
-    return Rows(
+    return TensorRows(
         torch.tensor(rows.x, dtype=torch.float32, device=device),
         torch.tensor(rows.labels, device=device),
         torch.tensor(weight, dtype=torch.float32, device=device),
@@ -76,9 +75,9 @@ def rate_in_epoch(epoch: int, epochs: int, learning_rate: float) -> float:
 
 def train_epochs(
     model: HMA,
-    rows: Rows,
-    held_out: Rows | None,
-    training: Training,
+    rows: TensorRows,
+    held_out: TensorRows | None,
+    training: TrainingOptions,
     *,
     seed: int,
     after_epoch: Callable[[float, float | None], None],
@@ -105,8 +104,12 @@ def train_epochs(
         model.load_state_dict(kept)
 
 
-def train_epoch(model: HMA, optimizer: Optimizer, rows: Rows, batch_size: int, seed: int) -> float:
+def train_epoch(
+    model: HMA, optimizer: Optimizer, rows: TensorRows, batch_size: int, seed: int
+) -> float:
     """Take one pass over ``rows`` in batches of nearly one size; return the mean loss.
+
+    A loss that is not finite ends the pass and is returned.
 
     Order and dropout follow from ``seed`` alone. Weights are not divided by their sum over the
     batch: a batch of light rows makes a small step.
@@ -117,13 +120,16 @@ def train_epoch(model: HMA, optimizer: Optimizer, rows: Rows, batch_size: int, s
     total = 0.0
     for places in torch.randperm(len(rows.y)).tensor_split(batches):
         batch = rows.at(places.to(rows.y.device))
-        each = cross_entropy(model(batch.x), batch.y, reduction="none")
+        each = model.target.loss(model(batch.x), batch.y)
         loss = (each * batch.weight).mean()
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            return value
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         model.remember(batch.x, batch.y, ids=batch.ids)
-        total += float(loss.detach()) * len(places)
+        total += value * len(places)
     return total / len(rows.y)
 
 
@@ -135,7 +141,7 @@ def logits_of(model: HMA, x: Tensor, batch_size: int) -> Tensor:
     return torch.cat([model(part) for part in torch.split(x, size)])
 
 
-def mean_loss(model: HMA, rows: Rows, batch_size: int) -> float:
-    """Return the weighted mean cross entropy in eval mode."""
-    each = cross_entropy(logits_of(model, rows.x, batch_size), rows.y, reduction="none")
+def mean_loss(model: HMA, rows: TensorRows, batch_size: int) -> float:
+    """Return the weighted mean loss in eval mode."""
+    each = model.target.loss(logits_of(model, rows.x, batch_size), rows.y)
     return float((each * rows.weight).sum() / rows.weight.sum())

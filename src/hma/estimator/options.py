@@ -1,4 +1,4 @@
-"""The classifier's options, checked together when training starts."""
+"""The estimators' options, checked together when training starts."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ CONTEXTS = ("alone", "batch")
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingOptions:
     """How to train, in plain Python numbers."""
 
     max_epochs: int
@@ -31,8 +31,8 @@ class Training:
     """Share of the rows held out to stop by; None trains on all of them to the end."""
 
 
-def training_of(options: dict[str, Any]) -> Training:
-    """Return the training options, or list every problem among them."""
+def training_of(estimator: str, options: dict[str, Any]) -> TrainingOptions:
+    """Return the training options of an ``estimator``, or list every problem among them."""
     problems = [
         f"{name} must be a whole number of at least 1, got {options[name]!r}"
         for name in ("max_epochs", "batch_size", "patience")
@@ -47,8 +47,8 @@ def training_of(options: dict[str, Any]) -> Training:
     if not (_real(fraction) and 0 < fraction < 1):
         problems.append(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     if problems:
-        raise UserError("HMAClassifier cannot train: " + "; ".join(problems))
-    return Training(
+        raise UserError(f"{estimator} cannot train: " + "; ".join(problems))
+    return TrainingOptions(
         int(options["max_epochs"]),
         int(options["batch_size"]),
         float(rate),

@@ -19,11 +19,12 @@ class WeightedRows(NamedTuple):
     """Rows that differ from each other in input or label, and how much each of them counts.
 
     Shape:
-        - ``x`` ``(N, features)``; ``labels``, ``weight``, ``ids`` ``(N,)``.
+        - ``x`` ``(N, features)``; ``labels`` ``(N,)``, of several labels ``(N, T)``; ``weight``,
+          ``ids`` ``(N,)``.
     """
 
     x: Floats
-    labels: Integers
+    labels: NDArray[Any]
     weight: Floats
     ids: Integers
 
@@ -46,7 +47,7 @@ def checked_weights(sample_weight: Any, x: Floats) -> Floats:
     return weight
 
 
-def distinct(x: Floats, labels: Integers, weight: Floats) -> WeightedRows:
+def distinct(x: Floats, labels: NDArray[Any], weight: Floats) -> WeightedRows:
     """Leave out rows of weight 0 and merge equal rows into one that carries their weights' sum.
 
     What comes back depends on neither the order of the rows nor on whether a row is there
@@ -69,7 +70,7 @@ def distinct(x: Floats, labels: Integers, weight: Floats) -> WeightedRows:
         np.float64
     )
     kept = places[first]
-    return WeightedRows(x[kept], labels[kept].astype(np.int64), total, kept.astype(np.int64))
+    return WeightedRows(x[kept], labels[kept], total, kept.astype(np.int64))
 
 
 def with_class_weight(rows: WeightedRows, class_weight: Any, classes: NDArray[Any]) -> WeightedRows:
@@ -118,13 +119,19 @@ def _given_weights(class_weight: Any, classes: NDArray[Any]) -> Floats:
 def hold_out(
     rows: WeightedRows, fraction: float | None, seed: int
 ) -> tuple[WeightedRows, WeightedRows | None]:
-    """Return the rows to learn from and, unless ``fraction`` is None, a stratified rest."""
+    """Return the rows to learn from and, unless ``fraction`` is None, a rest to stop by.
+
+    Of classes it is stratified.
+    """
     if fraction is None:
         return rows, None
     places = np.arange(len(rows.labels))
     try:
         train, held_out = train_test_split(
-            places, test_size=fraction, stratify=rows.labels, random_state=seed
+            places,
+            test_size=fraction,
+            stratify=rows.labels if rows.labels.dtype.kind == "i" else None,
+            random_state=seed,
         )
     except ValueError as error:
         raise UserError(

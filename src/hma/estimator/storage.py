@@ -1,4 +1,4 @@
-"""A fitted classifier in a folder: JSON beside what ``hma.save`` writes; never pickle."""
+"""A fitted estimator in a folder: JSON beside what ``hma.save`` writes; never pickle."""
 
 import re
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 
 import hma.checkpoint as checkpoint
@@ -21,7 +22,7 @@ from hma.files import FileError, MissingFileError
 from hma.json_files import RESTORE, checked, finite_or_none, none_to_nan, read_json, write_json
 
 if TYPE_CHECKING:
-    from hma.estimator.classifier import HMAClassifier
+    from hma.estimator.table_estimator import TableEstimator
 
 DESCRIPTION = "estimator.json"
 FORMAT = 1
@@ -43,7 +44,7 @@ SHAPE = {
 }
 
 
-def save(classifier: "HMAClassifier", folder: Path, *, overwrite: bool) -> None:
+def save(classifier: "TableEstimator", folder: Path, *, overwrite: bool) -> None:
     """Write a fitted classifier; a crash at any moment leaves the one that was there before.
 
     The model goes into a folder of a new name, and the description that names it is replaced
@@ -63,7 +64,7 @@ def save(classifier: "HMAClassifier", folder: Path, *, overwrite: bool) -> None:
                 rmtree(old)
 
 
-def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifier":
+def load(kind: "type[TableEstimator]", folder: Path, device: Any) -> "TableEstimator":
     """Return a classifier of class ``kind``, as :func:`save` wrote it."""
     description = _read(folder)
     while True:
@@ -76,8 +77,14 @@ def load(kind: "type[HMAClassifier]", folder: Path, device: Any) -> "HMAClassifi
 
 
 def _load(
-    kind: "type[HMAClassifier]", folder: Path, description: dict[str, Any], device: Any
-) -> "HMAClassifier":
+    kind: "type[TableEstimator]", folder: Path, description: dict[str, Any], device: Any
+) -> "TableEstimator":
+    has_classes = bool(description["classes"]["names"])
+    if has_classes != issubclass(kind, ClassifierMixin):
+        raise CheckpointError(
+            f"{folder} holds {'a classifier' if has_classes else 'a regressor'}, which "
+            f"{kind.__name__} is not; load it with the estimator that saved it"
+        )
     try:
         options = _options_from_json(description["options"])
         if device is not None:
@@ -93,16 +100,17 @@ def _load(
         ) from error
     backbone = backbone_of(None, classifier.hidden, classifier.n_features_in_)
     model = checkpoint.load(folder / description["model"], backbone)
-    if model.num_classes != len(classifier.classes_):
+    classes = len(getattr(classifier, "classes_", [0]))
+    if model.num_classes != classes:
         raise CheckpointError(
-            f"{folder / DESCRIPTION} is damaged: it has {len(classifier.classes_)} classes, the "
+            f"{folder / DESCRIPTION} is damaged: it has {classes} classes, the "
             f"model beside it {model.num_classes}; restore both from a copy"
         )
     classifier._serve(model.to(classifier._device))
     return classifier
 
 
-def _describe(classifier: "HMAClassifier") -> dict[str, Any]:
+def _describe(classifier: "TableEstimator") -> dict[str, Any]:
     if classifier.backbone is not None:
         raise UserError(
             "save writes a classifier on the built-in MLP, and this one has a backbone of its own, "
@@ -113,7 +121,7 @@ def _describe(classifier: "HMAClassifier") -> dict[str, Any]:
     return {
         "format": FORMAT,
         "options": _options_to_json(classifier.get_params(deep=False)),
-        "classes": _classes_to_json(classifier.classes_),
+        "classes": _classes_to_json(getattr(classifier, "classes_", np.empty(0))),
         "features": classifier.n_features_in_,
         "feature_names": None if names is None else names.tolist(),
         "scaler": None
@@ -128,9 +136,10 @@ def _describe(classifier: "HMAClassifier") -> dict[str, Any]:
     }
 
 
-def _restore(classifier: "HMAClassifier", description: dict[str, Any]) -> None:
+def _restore(classifier: "TableEstimator", description: dict[str, Any]) -> None:
     kind, names = description["classes"]["dtype"], description["classes"]["names"]
-    classifier.classes_ = np.array(names, dtype=kind)
+    if names:
+        classifier.classes_ = np.array(names, dtype=kind)
     classifier.n_features_in_ = int(description["features"])
     if description["feature_names"] is not None:
         classifier.feature_names_in_ = np.array(description["feature_names"], dtype=object)
@@ -162,7 +171,7 @@ def _classes_to_json(classes: NDArray[Any]) -> dict[str, Any]:
 
 def _options_to_json(options: dict[str, Any]) -> dict[str, Any]:
     plain = {name: _plain(name, value) for name, value in options.items() if name != "backbone"}
-    if isinstance(options["class_weight"], Mapping):  # JSON knows no keys but text
+    if isinstance(options.get("class_weight"), Mapping):  # JSON knows no keys but text
         pairs = options["class_weight"].items()
         plain["class_weight"] = [[_plain("class_weight", part) for part in pair] for pair in pairs]
     return plain
@@ -172,7 +181,7 @@ def _options_from_json(options: dict[str, Any]) -> dict[str, Any]:
     options = dict(options)
     if isinstance(options["hidden"], list):
         options["hidden"] = tuple(options["hidden"])
-    if isinstance(options["class_weight"], list):
+    if isinstance(options.get("class_weight"), list):
         options["class_weight"] = dict(options["class_weight"])
     return options
 
@@ -206,8 +215,8 @@ def _read(folder: Path) -> dict[str, Any]:
             raise ValueError("it names no model")
     except MissingFileError as error:
         raise CheckpointError(
-            f"{folder} holds no classifier: it has no {DESCRIPTION}; name a folder that "
-            "HMAClassifier.save wrote"
+            f"{folder} holds no estimator: it has no {DESCRIPTION}; name a folder that "
+            "HMAClassifier.save or HMARegressor.save wrote"
         ) from error
     except FileError as error:
         raise CheckpointError(str(error)) from error

@@ -1,0 +1,264 @@
+"""What the classifier and the regressor share: options, learning, prediction, files."""
+
+import math
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hma.errors import UserError
+from hma.estimator.learning import (
+    logits_of,
+    on_device,
+    optimizer_of,
+    own_randomness,
+    seed_of_epoch,
+    train_epoch,
+    train_epochs,
+)
+from hma.estimator.options import backbone_of, config_of, device_of, training_of, width_of
+from hma.estimator.rows import Floats, WeightedRows, checked_weights, distinct, hold_out
+from hma.explain import Explanation, explain
+from hma.model import HMA
+from hma.targets import Target
+
+
+class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """Learn from rows of numbers by a network with a memory; a subclass says what a label is.
+
+    Args:
+        backbone, hidden, ...: As :class:`hma.HMAClassifier` and :class:`hma.HMARegressor` say.
+    """
+
+    n_features_in_: int
+    model_: HMA
+    scaler_: StandardScaler | None
+    n_iter_: int
+    loss_curve_: list[float]
+    validation_curve_: list[float]
+    rows_seen_: int
+    _optimizer: Optimizer | None
+    _device: torch.device
+    _seed: int
+
+    def __init__(
+        self,
+        backbone: Any = None,
+        *,
+        hidden: Any = (64, 32),
+        queue_size: int = 256,
+        slots_per_class: int = 4,
+        label_dim: int = 16,
+        num_heads: int = 4,
+        dropout: float = 0.1,
+        momentum: float = 0.99,
+        ablation: str = "hma",
+        context: str = "alone",
+        max_epochs: int = 30,
+        batch_size: int = 64,
+        learning_rate: float = 5e-3,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.15,
+        patience: int = 10,
+        standardize: bool = True,
+        random_state: Any = None,
+        verbose: bool = False,
+        device: Any = "cpu",
+    ) -> None:
+        self.backbone = backbone
+        self.hidden = hidden
+        self.queue_size = queue_size
+        self.slots_per_class = slots_per_class
+        self.label_dim = label_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.momentum = momentum
+        self.ablation = ablation
+        self.context = context
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.standardize = standardize
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    # ------------------------------------------------------------------ what a label is
+
+    @abstractmethod
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[Floats, NDArray[Any]]:  # noqa: N803
+        """Return rows and labels as arrays, or say what does not fit."""
+
+    @abstractmethod
+    def _encoded(self, y: NDArray[Any], weight: Floats) -> NDArray[Any]:
+        """Return labels as the model takes them."""
+
+    @abstractmethod
+    def _target(self, rows: WeightedRows) -> Target:
+        """Return what a label is, given the rows of the first call."""
+
+    def _weighted(self, rows: WeightedRows) -> WeightedRows:
+        """Return the rows, each with what it counts in the loss."""
+        return rows
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Learn from rows, forgetting what was learned before.
+
+        Args:
+            X: Numbers, ``(rows, features)``; an array, a list or a table of pandas.
+            y: Label of each row.
+            sample_weight: How much each row counts; None for 1.
+        """
+        training = training_of(type(self).__name__, self.get_params(deep=False))
+        x, y = self._checked(X, y, reset=True)
+        weight = checked_weights(sample_weight, x)
+        self._start(y[weight > 0])
+        rows = self._rows(x, y, weight)
+        train, held_out = hold_out(rows, training.validation_fraction, self._seed)
+        with own_randomness(self._device):
+            model = self._build(rows)
+            train_epochs(
+                model,
+                on_device(train, self._device),
+                None if held_out is None else on_device(held_out, self._device),
+                training,
+                seed=self._seed,
+                after_epoch=self._note,
+            )
+        self._serve(model)
+        return self
+
+    def _take_one_pass(self, x: Floats, y: NDArray[Any], weight: Floats) -> Self:
+        """Go on from what was learned before, or begin."""
+        training = training_of(type(self).__name__, self.get_params(deep=False))
+        if self.early_stopping:
+            raise UserError("partial_fit sees some rows at a time; set early_stopping=False")
+        rows = self._rows(x, y, weight)
+        with own_randomness(self._device):
+            model = self.model_.float() if hasattr(self, "model_") else self._build(rows)
+            if self._optimizer is None:
+                self._optimizer = optimizer_of(model, training.learning_rate)
+            seed = seed_of_epoch(self._seed, self.n_iter_)
+            given = on_device(rows, self._device)
+            self._note(train_epoch(model, self._optimizer, given, training.batch_size, seed))
+        self._serve(model)
+        return self
+
+    def _start(self, y: NDArray[Any]) -> None:
+        """Forget what was learned; ``y`` are the labels that count."""
+        self._device = device_of(self.device)
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._optimizer = None
+        self.__dict__.pop("model_", None)
+        self.scaler_ = StandardScaler() if self.standardize else None
+        self.n_iter_ = 0
+        self.rows_seen_ = 0
+        self.loss_curve_ = []
+        self.validation_curve_ = []
+
+    def _rows(self, x: Floats, y: NDArray[Any], weight: Floats) -> WeightedRows:
+        """Return the distinct rows, standardised, with ids that count on from earlier calls."""
+        rows = distinct(x, self._encoded(y, weight), weight)
+        if self.scaler_ is not None:
+            self.scaler_.partial_fit(rows.x, sample_weight=rows.weight)
+            rows = rows._replace(x=self.scaler_.transform(rows.x))
+        rows = rows._replace(ids=rows.ids + self.rows_seen_)
+        self.rows_seen_ += len(x)
+        return self._weighted(rows)
+
+    def _build(self, rows: WeightedRows) -> HMA:
+        torch.manual_seed(self._seed)
+        backbone = backbone_of(self.backbone, self.hidden, self.n_features_in_).to(self._device)
+        width = width_of(backbone, self.n_features_in_, self._device)
+        config = config_of(self.get_params(deep=False), width)
+        model = HMA(backbone, config=config, target=self._target(rows), feature_dim=width)
+        return model.to(self._device)
+
+    def _note(self, loss: float, validation: float | None = None) -> None:
+        """Write down what an epoch came to."""
+        self.n_iter_ += 1
+        if not math.isfinite(loss):
+            raise UserError(
+                f"training diverged: the loss is {loss} in epoch {self.n_iter_}; "
+                "lower learning_rate, or set standardize=True"
+            )
+        self.loss_curve_.append(loss)
+        line = f"epoch {self.n_iter_}: loss {loss:.4f}"
+        if validation is not None:
+            self.validation_curve_.append(validation)
+            line += f", validation {validation:.4f}"
+        if self.verbose:
+            print(line, flush=True)
+
+    def _serve(self, model: HMA) -> None:
+        """Take ``model`` for predictions, in float64 where that is cheap.
+
+        In float32 the last digits of a row depend on the rows computed beside it.
+        """
+        self.model_ = model.eval()
+        if self.backbone is None and self._device.type == "cpu":
+            self.model_.double()
+
+    # ------------------------------------------------------------------ predicting
+
+    def _logits(self, X: Any) -> Tensor:  # noqa: N803
+        inputs = self._inputs(X)
+        return logits_of(self.model_, inputs, int(self.batch_size)).double().cpu()
+
+    def explain(self, X: Any) -> Explanation:  # noqa: N803
+        """Say which training rows and slots each prediction looked at.
+
+        ``queue_ids`` are row numbers of the training data; after ``partial_fit`` they count on
+        over all calls. Class ids are places in ``classes_``. In context 'batch' the rows of
+        ``X`` are one batch.
+        """
+        return explain(self.model_, self._inputs(X))
+
+    def _inputs(self, X: Any) -> Tensor:  # noqa: N803
+        check_is_fitted(self, "model_")
+        x = validate_data(self, X, dtype=np.float64, reset=False)
+        if self.scaler_ is not None:
+            x = self.scaler_.transform(x)
+        weight = self.model_.head.weight
+        return torch.tensor(x, dtype=weight.dtype, device=weight.device)
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write the fitted estimator into ``directory``: safetensors and JSON, never pickle.
+
+        Args:
+            directory: Where to; made if needed.
+            overwrite: Replace an estimator that is already there.
+        """
+        from hma.estimator.storage import save
+
+        check_is_fitted(self, "model_")
+        save(self, Path(directory), overwrite=overwrite)
+
+    @classmethod
+    def load(cls, directory: str | Path, *, device: Any = None) -> Self:
+        """Return the estimator saved in ``directory``.
+
+        Args:
+            directory: What :meth:`save` wrote.
+            device: Where to compute; None for the device it was trained on.
+        """
+        from hma.estimator.storage import load
+
+        loaded: Self = load(cls, Path(directory), device)
+        return loaded
