@@ -80,6 +80,36 @@ def test_an_interruption_is_told_once_and_the_same_command_continues(points, run
     assert len(Record.read(tmp_path / "run" / "memory" / "record.json").epochs) == 20
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dying", ["first", "second"])
+def test_when_one_process_dies_the_other_ends_without_a_traceback(points, tmp_path, dying):
+    options = ["--epochs", "4000", *QUICK[2:], "--no-compare", "--devices", "2"]
+    options += ["--checkpoint-every-steps", "4", "-o", str(tmp_path / "run")]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(
+            [*MODULE, "train", str(points), *options],
+            stdout=said,
+            stderr=said,
+            env=SURROUNDINGS,
+            start_new_session=True,
+        )
+        marks = tmp_path / "run" / "memory" / "checkpoints"
+        while process.poll() is None and not (marks.exists() and any(marks.glob("*.json"))):
+            time.sleep(0.02)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(process.pid if dying == "first" else int(children[0]), signal.SIGKILL)
+        assert process.wait(60) == (-signal.SIGKILL if dying == "first" else 2)
+        while ended := [one for one in children if Path(f"/proc/{one}/cmdline").exists()]:
+            time.sleep(0.05)
+    assert not ended
+    lines = [line for line in (tmp_path / "said").read_text().splitlines() if "rows" not in line]
+    if dying == "first":
+        assert lines == []
+    else:
+        (line,) = lines
+        assert line.startswith("hma: another process of the run has ended")
+
+
 def test_mistakes_are_found_before_any_process_is_started(points, refuses, tmp_path):
     command = ["train", points, *QUICK, "-o", tmp_path / "run"]
     assert "devices must be at least 1, got 0" in refuses(*command, "--devices", 0)

@@ -93,7 +93,8 @@ def first_process() -> bool:
 def ending_together(fabric: "Fabric") -> Iterator[None]:
     """Within the block, see to it that no process of a run is left behind by the others.
 
-    Of an interruption the first process alone tells; where it fails, it ends those it started.
+    Of an interruption, or of a process that died, the first process alone tells; where it fails,
+    it ends those it started.
     """
     try:
         yield
@@ -102,13 +103,26 @@ def ending_together(fabric: "Fabric") -> Iterator[None]:
         if not fabric.is_global_zero:
             raise SystemExit(0) from None  # any other code would make Fabric kill the first one
         raise
-    except BaseException:
+    except BaseException as error:
         for process in getattr(fabric.strategy.launcher, "procs", []):
             process.kill()
-        raise
+        if fabric.world_size == 1 or not _tells_of_a_lost_process(error):
+            raise
+        if not fabric.is_global_zero:
+            raise SystemExit(1) from None
+        raise UserError(
+            "another process of the run has ended, so it cannot go on; everything written before "
+            "is intact: start the same run again to continue"
+        ) from error
     finally:
         if fabric.world_size > 1:
             dist.destroy_process_group()
+
+
+def _tells_of_a_lost_process(error: BaseException) -> bool:
+    if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
+        return True
+    return isinstance(error, RuntimeError) and "gloo" in str(error)
 
 
 def _misconfiguration() -> type[Exception]:
