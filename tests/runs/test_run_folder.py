@@ -29,7 +29,7 @@ def options(tmp_path_factory):
     y = draw.integers(2, size=60)
     path = tmp_path_factory.mktemp("rows") / "rows.npz"
     np.savez(path, x=draw.normal(size=(60, 3)) + y[:, None], y=y)
-    return RunOptions(source=str(path), config=SMALL, recipe=RECIPE)
+    return RunOptions(source=str(path), backbone="mlp", config=SMALL, recipe=RECIPE)
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +167,7 @@ def test_an_option_that_is_not_there_takes_its_default(options, tmp_path):
         ({"schema": 99}, "another version of hma (schema 99, this one reads"),
         ({"schema": "2"}, "schema must be a whole number"),
         ({"colour": "red"}, "has a field that is not known: 'colour'"),
+        ({"backbone": None}, "it names no backbone"),
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),
         ({"config": {"queue_size": "x"}}, "queue_size must be"),
         ({"config": 3}, "config must be an object, got 3"),

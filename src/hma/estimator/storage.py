@@ -34,7 +34,7 @@ SHAPE = {
     "classes": {"dtype": str, "names": list},
     "features": int,
     "feature_names": list[str] | None,
-    "scaler": dict[str, Any] | None,
+    "scaler": dict[str, list[float] | float] | None,
     "seed": int,
     "n_iter": int,
     "rows_seen": int,
@@ -91,14 +91,12 @@ def _load(
             options["device"] = device
         classifier = kind(**options)
         _restore(classifier, description)
+        backbone = backbone_of(None, classifier.hidden, classifier.n_features_in_)
     except UserError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(
-            f"{folder / DESCRIPTION} is damaged: {type(error).__name__} {error}; "
-            "restore it from a copy"
-        ) from error
-    backbone = backbone_of(None, classifier.hidden, classifier.n_features_in_)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        why = " ".join(f"{type(error).__name__} {error}".split())
+        raise CheckpointError(f"{folder / DESCRIPTION} is damaged: {why}; {RESTORE}") from error
     model = checkpoint.load(folder / description["model"], backbone)
     classes = len(getattr(classifier, "classes_", [0]))
     if model.num_classes != classes:
@@ -148,6 +146,9 @@ def _restore(classifier: "TableEstimator", description: dict[str, Any]) -> None:
         classifier.scaler_ = StandardScaler()
         for name in (*SCALER, "n_samples_seen_"):
             setattr(classifier.scaler_, name, np.array(description["scaler"][name]))
+        widths = {len(getattr(classifier.scaler_, name)) for name in SCALER}
+        if widths != {classifier.n_features_in_}:
+            raise ValueError(f"the scaler must have {classifier.n_features_in_} features")
         classifier.scaler_.n_features_in_ = classifier.n_features_in_
     classifier._device = device_of(classifier.device)
     classifier._optimizer = None

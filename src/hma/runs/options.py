@@ -117,7 +117,10 @@ class RunOptions(DataOptions, BackboneOptions):
         columns = values.get("target")
         values["target"] = [columns] if isinstance(columns, str) else columns or []
         try:
-            return dataclass_from_json(cls, values)
+            found = dataclass_from_json(cls, values)
+            if found.backbone is None:
+                raise ValueError("it names no backbone")
+            return found
         except ValueError as error:
             why = " ".join(str(error).split())
             raise UserError(f"{path} is damaged: {why}; {REMEDY}") from error

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from torch import Tensor
@@ -71,16 +72,15 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, in order."""
-        return sorted(
-            int(path.stem.removeprefix("step-")) for path in self.folder.glob("step-*.json")
-        )
+        names = [path.stem.removeprefix("step-") for path in self.folder.glob("step-*.json")]
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def clear(self) -> None:
         """Remove all checkpoints, and the folder if nothing else is in it."""
         for step in self.steps():
             self._remove(step)
         for weights in self.folder.glob("step-*.safetensors"):
-            weights.unlink()
+            _remove(weights)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
@@ -89,8 +89,8 @@ class Checkpoints:
 
     def _remove(self, step: int) -> None:
         manifest = self._manifest(step)
-        manifest.unlink(missing_ok=True)
-        manifest.with_suffix(".safetensors").unlink(missing_ok=True)
+        _remove(manifest)
+        _remove(manifest.with_suffix(".safetensors"))
 
     def _read(self, step: int) -> Checkpoint:
         manifest = self._manifest(step)
@@ -103,3 +103,10 @@ class Checkpoints:
         weights = manifest.with_suffix(".safetensors")
         tensors = read_tensors(weights, sha256=body["tensors_sha256"])
         return Checkpoint(step, tensors, body["values"])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

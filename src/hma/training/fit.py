@@ -23,7 +23,7 @@ from hma.training.provenance import git_commit, versions
 from hma.training.randomness import kept, seed_everything
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Record, Scores
-from hma.training.resume import restore, snapshot
+from hma.training.resume import expect_values, restore, snapshot
 from hma.training.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class _Run:
         with self.fabric.rank_zero_first():
             checkpoint = home.checkpoints.latest()
         if checkpoint is not None:
+            expect_values(checkpoint)
             where = f"the checkpoint in {home.checkpoints.folder}"
             refuse_another_run(where, checkpoint.values["run"], self.run)
             _warn_of_other_versions(checkpoint.values["versions"])

@@ -16,6 +16,7 @@ Scores = dict[str, dict[str, float]]
 """Inference context -> metric -> value."""
 
 SCORES = dict[str, dict[str, float | None]]
+EPOCH = {"epoch": int, "train_loss": float | None, "validation": SCORES, "lr": float | None}
 SHAPE = {
     "schema": int,
     "name": str,
@@ -25,9 +26,7 @@ SHAPE = {
     "git_commit": Default(str | None),
     "versions": Default(dict[str, str], {}),
     "data_fingerprint": Default(str, ""),
-    "epochs": [
-        {"epoch": int, "train_loss": float | None, "validation": SCORES, "lr": float | None}
-    ],
+    "epochs": [EPOCH],
     "selected_epoch": int,
     "selection_rule": Default(str, ""),
     "tests": dict[str, SCORES],

@@ -6,14 +6,38 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hma.json_files import none_to_nan
+from hma.errors import UserError
+from hma.json_files import checked, none_to_nan
 from hma.training.checkpoints import Checkpoint
 from hma.training.identity import Identity
 from hma.training.loop import Standing, Training
 from hma.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from hma.training.provenance import versions
 from hma.training.randomness import RandomState, random_state, restore_random_state
+from hma.training.record import EPOCH
 from hma.training.stopwatch import Stopwatch
+
+VALUES = {
+    "run": {"recipe": dict},
+    "versions": dict[str, str],
+    "processes": int,
+    "standing": {
+        "epoch": int,
+        "step": int,
+        "rows": int,
+        "epochs": [EPOCH],
+        "best_epoch": int | None,
+        "best_score": float | None,
+    },
+    "scaler": dict,
+    "stopwatch": {
+        "seconds": float,
+        "epoch_began": float,
+        "epoch_seconds": list[float],
+        "peak_memory_bytes": int,
+    },
+}
+"""What a checkpoint says beside its tensors."""
 
 
 def snapshot(training: Training, run: Identity, watch: Stopwatch) -> Checkpoint:
@@ -44,8 +68,31 @@ def snapshot(training: Training, run: Identity, watch: Stopwatch) -> Checkpoint:
     return Checkpoint(training.step, tensors, values)
 
 
+def expect_values(checkpoint: Checkpoint) -> None:
+    """Raise unless a checkpoint holds what :func:`snapshot` puts into one."""
+    try:
+        checked(checkpoint.values, VALUES)
+    except ValueError as error:
+        raise _unfit(checkpoint, error) from error
+
+
 def restore(training: Training, checkpoint: Checkpoint, watch: Stopwatch) -> None:
     """Put a run back to where :func:`snapshot` found it."""
+    try:
+        _restore(training, checkpoint, watch)
+    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, OverflowError) as error:
+        raise _unfit(checkpoint, error) from error
+
+
+def _unfit(checkpoint: Checkpoint, error: Exception) -> UserError:
+    why = " ".join(f"{type(error).__name__} {error}".split())
+    return UserError(
+        f"the checkpoint of step {checkpoint.step} does not fit this run: {why}; remove the "
+        "folder with checkpoints to train from the beginning"
+    )
+
+
+def _restore(training: Training, checkpoint: Checkpoint, watch: Stopwatch) -> None:
     tensors, values = checkpoint.tensors, checkpoint.values
     device = training.fabric.device
     training.module.load_state_dict(_under("module", tensors))
