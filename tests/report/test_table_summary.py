@@ -12,7 +12,7 @@ from scipy import stats
 from table_records import keep, made_up_table, record_of, records_of
 
 from hma.errors import UserError
-from hma.report.table import summarise
+from hma.report.table import plain_text, summarise
 from hma.report.table.documents import report_of
 from hma.tables import Cell, Failure, Results
 
@@ -117,6 +117,19 @@ def test_an_average_has_no_hole(table, records):
     assert found.std == pytest.approx(100 * np.std(per_seed, ddof=1))
     whole = summarise(table, "small", records_of(table), {}).groups[0].averages["plain"]
     assert whole.difference == pytest.approx(whole.measured.mean - 65.0)
+
+
+def test_the_smallest_mean_is_the_best_of_a_metric_whose_small_values_are_good(table):
+    table = replace(table, metric="nll")
+    losses = {"plain": 0.2, "rma": 0.5, "hma": 0.4}
+    records = {
+        cell: record_of(table, cell, tests={"test": {"alone": {"nll": losses[cell.method]}}},
+                        contexts=["alone"])
+        for cell in table.cells("small")
+    }  # fmt: skip
+    report = summarise(table, "small", records, {})
+    assert [m for m in report.methods if report.entries["left", m].best] == ["plain"]
+    assert "Bold: the smallest mean" in plain_text(report)
 
 
 def test_the_largest_mean_of_a_task_is_the_best(table, records):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from hma.metrics import METRICS
 from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
@@ -67,7 +68,8 @@ def _overview_note(report: TableReport, averaged: bool) -> str:
     if report.has_published:
         parts.append("In brackets: the paper's.")
     parts += _own_contexts(report)
-    parts.append("Bold: the largest mean of a task, which need not be beyond chance.")
+    best = "largest" if METRICS[report.metric].larger_is_better else "smallest"
+    parts.append(f"Bold: the {best} mean of a task, which need not be beyond chance.")
     if averaged:
         parts.append("Averages only where no task and no seed is missing.")
     return " ".join(parts)

@@ -7,7 +7,7 @@ from math import isfinite
 from statistics import fmean
 
 from hma.errors import UserError
-from hma.metrics import METRICS
+from hma.metrics import METRICS, Metric
 from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.table_report import (
     Average,
@@ -118,7 +118,7 @@ def _entries(
         )
     for task in dict.fromkeys(cell.task for cell in cells):
         _compare(found, task, table.baseline)
-        _mark_best(found, task)
+        _mark_best(found, task, METRICS[table.metric])
     return found
 
 
@@ -185,14 +185,15 @@ def _compare(entries: Entries, task: str, baseline: str) -> None:
         entries[key] = replace(entries[key], paired=replace(pair, p_holm=p))
 
 
-def _mark_best(entries: Entries, task: str) -> None:
+def _mark_best(entries: Entries, task: str, metric: Metric) -> None:
     means = {
         key: entry.measured.mean
         for key, entry in entries.items()
         if key[0] == task and entry.measured is not None and isfinite(entry.measured.mean)
     }
+    best = max if metric.larger_is_better else min
     for key, mean in means.items():
-        if len(means) > 1 and mean == max(means.values()):
+        if len(means) > 1 and mean == best(means.values()):
             entries[key] = replace(entries[key], best=True)
 
 

@@ -50,7 +50,7 @@ class Entry:
         contexts: Every context that was measured, ``context`` first.
         splits: Every test split, in ``context``.
         failed: Seeds that failed at the last try.
-        best: Whether no other row has a larger mean on the task.
+        best: Whether no other row has a better mean on the task.
     """
 
     wanted: int
