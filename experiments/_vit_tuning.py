@@ -162,6 +162,21 @@ def ablation_rows(*, tuning: str, recipe: Mapping[str, Any], **config: Any) -> d
     return found
 
 
+def all_rows(
+    *, tuning: str, plain: Mapping[str, Any], memory: Mapping[str, Any], **config: Any
+) -> dict[str, Row]:
+    """Return every row of a ViT table: plain and with prompts, then those with memory.
+
+    Args:
+        tuning: As :func:`hma.backbones.vit.vit` takes it.
+        plain: Fields of the recipe of rows without memory.
+        memory: Fields of the recipe of rows with memory.
+        config: Fields of :class:`hma.HMAConfig`.
+    """
+    without = {name: prompt_row(name, tuning=tuning, recipe=plain) for name in PROMPTS}
+    return without | ablation_rows(tuning=tuning, recipe=memory, **config)
+
+
 def _known(seed: int, *, name: str) -> Task:
     return builtin(name, seed=seed).task
 

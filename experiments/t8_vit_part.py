@@ -19,7 +19,7 @@ name the folder with --experiments.
 
 from hma.tables import Table
 
-from ._vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
+from ._vit_tuning import SIZES, all_rows, budgets, set_problems
 
 PLAIN = {"lr": 1e-2}
 """The paper searched the learning rate of rows without memory; so can ``hma search``."""
@@ -86,13 +86,7 @@ TABLE = Table(
     key="T8",
     title="ViT-B/32, CLS token and head tuned",
     problems=set_problems(),
-    rows={
-        **{
-            name: prompt_row(name, tuning="part", recipe=PLAIN)
-            for name in ("vit", "prompt-p", "prompt-a")
-        },
-        **ablation_rows(tuning="part", recipe=MEMORY, **SIZES),
-    },
+    rows=all_rows(tuning="part", plain=PLAIN, memory=MEMORY, **SIZES),
     budgets=budgets(),
     baseline="vit",
     published=PUBLISHED,
