@@ -287,3 +287,57 @@ def test_node_features_of_another_width_are_named():
     data = Data(x=torch.zeros(2, 5), edge_index=torch.empty(2, 0).long())
     with pytest.raises(ValueError, match=r"batch\.x must have shape \(\*, 3\), got \(2, 5\)"):
         GCN(3)(data)
+
+
+def with_edge_features(nodes: int, seed: int, width: int = 2) -> Data:
+    data = simple_graph(nodes, seed)
+    edges = data.edge_index.shape[1]
+    generator = torch.Generator().manual_seed(seed + 1)
+    data.edge_attr = torch.randn(edges, width, generator=generator, dtype=torch.float64)
+    return data
+
+
+@torch.no_grad()
+def test_gin_reads_edge_features_as_gine_has_it():
+    data, encoder = with_edge_features(7, seed=3), used(GIN, num_layers=1, edge_features=2)
+    convolve = encoder.convolutions[0]
+    summed = data.x.clone()
+    for (source, target), edge in zip(data.edge_index.T.tolist(), data.edge_attr, strict=True):
+        summed[target] += (data.x[source] + convolve.lin(edge)).relu()
+    expected = normed(encoder.norms[0], convolve.nn(summed).relu()).mean(dim=0)
+    torch.testing.assert_close(encoder(data)[0], expected)
+
+
+@torch.no_grad()
+def test_gcn_counts_an_edge_as_its_features_say():
+    data, encoder = with_edge_features(7, seed=4), used(GCN, num_layers=1, edge_features=2)
+    layer = encoder.convolutions[0]
+    plain = GCN(INPUTS, width=WIDTH, num_layers=1).double().eval()
+    own = {
+        name.replace(".convolution.", "."): value for name, value in encoder.state_dict().items()
+    }
+    plain.load_state_dict({name: own[name] for name in plain.state_dict()})
+    torch.testing.assert_close(encoder(data), plain(data))  # at its start every edge counts 1
+    nn.init.normal_(layer.weight)
+    weighed = torch.eye(7, dtype=torch.float64)
+    for (source, target), edge in zip(data.edge_index.T.tolist(), data.edge_attr, strict=True):
+        weighed[target, source] = 2 / (1 + torch.exp(-(edge * layer.weight).sum()))
+    scale = weighed.sum(dim=1).rsqrt()
+    mixed = scale[:, None] * weighed * scale @ data.x @ layer.convolution.lin.weight.T
+    expected = normed(encoder.norms[0], (mixed + layer.convolution.bias).relu()).mean(dim=0)
+    torch.testing.assert_close(encoder(data)[0], expected)
+
+
+@pytest.mark.parametrize("kind", [GIN, GCN])
+def test_edge_features_that_are_not_there_are_named(kind):
+    encoder = used(kind, edge_features=2)
+    with pytest.raises(TypeError, match=r"edge_attr must be a tensor .* got NoneType"):
+        encoder(simple_graph(4, seed=0))
+    wide = with_edge_features(4, seed=0, width=3)
+    with pytest.raises(ValueError, match=r"batch.edge_attr must have shape \(\d+, 2\), got"):
+        encoder(wide)
+    wide.edge_attr = wide.edge_attr[:, :2].long()
+    with pytest.raises(TypeError, match=r"floating dtype, got torch.int64"):
+        encoder(wide)
+    with pytest.raises(ValueError, match="edge_features must be at least 0, got -1"):
+        kind(INPUTS, edge_features=-1)
