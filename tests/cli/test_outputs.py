@@ -125,3 +125,15 @@ def test_a_file_has_the_permissions_that_the_user_asked_for(run, rows, run_hma, 
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "out.csv").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["places.json", "preparation.json", "run.json"])
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"train": [1e9]}', "[" * 5000])
+def test_damaged_files_of_a_run_are_one_line(run, rows, refuses, name, content):
+    before = (run / name).read_bytes()
+    try:
+        (run / name).write_text(content)
+        said = refuses("explain", run, rows, "--index", "0")
+        assert name in said
+    finally:
+        (run / name).write_bytes(before)

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -53,3 +54,28 @@ def test_a_row_asked_about_alone_has_no_neighbours(run):
     }
     assert kinds["alone"]["neighbour"] == 0
     assert kinds["batch"]["neighbour"] == 26  # the rows that follow
+
+
+def test_a_long_table_is_read_in_chunks_and_never_held_whole(tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    frame = pandas.DataFrame(draw.normal(size=(60, 3)) + y[:, None], columns=list("abc"))
+    frame.assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
+    options = RunOptions(
+        source=str(tmp_path / "rows.csv"),
+        target=("y",),
+        config=HMAConfig(queue_size=16, slots_per_class=2, label_dim=8),
+        recipe=Recipe(epochs=1),
+    )
+    run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
+    monkeypatch.setattr("hma.data.table.files.CHUNK", 7)
+    rows = rows_for(run, run.options.source, labelled=False)
+    found = explain_row(run, rows, 41, top=99, context="batch")
+    assert "frame" not in vars(rows)
+    whole = rows_for(run, run.options.source, labelled=False)
+    assert len(whole.frame) == 60
+    assert found.description == whole.describe(41)
+    neighbours = {seen.description for seen in found.seen if seen.kind == "neighbour"}
+    assert neighbours == {whole.describe(place) for place in range(42, 60)}
+    some = [50, 3, 3, 27]
+    assert rows.rows_at(some).to_dict("list") == whole.frame.iloc[some].to_dict("list")

@@ -41,6 +41,10 @@ class Source(ABC):
     def describe(self, place: int) -> str:
         """Say in a few words which row ``place`` is."""
 
+    def describe_all(self, places: Sequence[int]) -> list[str]:
+        """Say which rows those at ``places`` are, in one go."""
+        return [self.describe(place) for place in places]
+
     def thumbnail(self, place: int) -> "Image | None":
         """Return a picture of row ``place``; None where rows are no pictures."""
         return None

@@ -1,7 +1,7 @@
 """One prediction of a run, traced to training rows that a person can look at."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
@@ -70,12 +70,13 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     shares = explain(learner.model, split.batch(torch.arange(last - index)).x)
     target, names = run.preparation.target, run.preparation.classes
     training = training_source(run)
+    most = _most(shares, top)
     groups = zip(group_names(target, names), shares.by_class[0].tolist(), strict=True)
     return RowExplanation(
         description=rows.describe(index),
         answer=answer_text(target, names, shares.probabilities[0].tolist()),
         picture=_picture(rows.thumbnail(index)),
-        seen=tuple(_in_words(seen, run, training, rows, index) for seen in _most(shares, top)),
+        seen=tuple(_in_words(most, run, training, rows, index)),
         by_group=tuple(groups),
     )
 
@@ -132,20 +133,29 @@ def _once(sources: list[Seen]) -> list[Seen]:
     return sorted(together.values(), key=lambda seen: -seen.share)
 
 
-def _in_words(seen: Seen, run: Run, training: Source, rows: Source, index: int) -> SeenRow:
+def _in_words(
+    most: Sequence[Seen], run: Run, training: Source, rows: Source, index: int
+) -> Iterator[SeenRow]:
+    """Yield what was looked at; each source of rows is read once for all of them."""
     target, names = run.preparation.target, run.preparation.classes
-    if seen.kind == "queue" and seen.sample >= 0:
-        place = _place(run, training, seen.sample)
-        label = label_text(target, names, seen.label)
-        picture = _picture(training.thumbnail(place))
-        return SeenRow("training row", seen.share, label, training.describe(place), picture)
-    if seen.kind == "batch":
-        return SeenRow("neighbour", seen.share, "", rows.describe(index + seen.index))
-    if seen.kind == "slot":
-        number = seen.index % run.options.config.slots_per_class
-        group = group_names(target, names)[cast("int", seen.label)]
-        return SeenRow("slot", seen.share, group, f"learned row {number} of its class")
-    return SeenRow(seen.kind, seen.share, "", "the row itself")
+    remembered = [seen.sample for seen in most if seen.kind == "queue" and seen.sample >= 0]
+    places = {sample: _place(run, training, sample) for sample in remembered}
+    beside = [index + seen.index for seen in most if seen.kind == "batch"]
+    texts = dict(zip(places, training.describe_all(list(places.values())), strict=True))
+    neighbours = dict(zip(beside, rows.describe_all(beside), strict=True))
+    for seen in most:
+        if seen.kind == "queue" and seen.sample >= 0:
+            label = label_text(target, names, seen.label)
+            picture = _picture(training.thumbnail(places[seen.sample]))
+            yield SeenRow("training row", seen.share, label, texts[seen.sample], picture)
+        elif seen.kind == "batch":
+            yield SeenRow("neighbour", seen.share, "", neighbours[index + seen.index])
+        elif seen.kind == "slot":
+            number = seen.index % run.options.config.slots_per_class
+            group = group_names(target, names)[cast("int", seen.label)]
+            yield SeenRow("slot", seen.share, group, f"learned row {number} of its class")
+        else:
+            yield SeenRow(seen.kind, seen.share, "", "the row itself")
 
 
 def _place(run: Run, training: Source, sample: int) -> int:

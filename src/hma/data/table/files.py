@@ -38,6 +38,10 @@ class TableRows(Source, ABC):
     frame: Frame
     """All rows, labels included; kept in memory once read."""
 
+    def rows_at(self, places: Sequence[int]) -> Frame:
+        """Return the rows at ``places``, in that order."""
+        return self.frame.iloc[list(places)]
+
     @abstractmethod
     def chunks(self, rows: int) -> Iterator[Frame]:
         """Yield all rows in order, ``rows`` at a time, keeping none."""
@@ -167,10 +171,30 @@ class TableFile(TableRows):
             **how_much,
         )
 
+    def rows_at(self, places: Sequence[int]) -> Frame:
+        """Return the rows at ``places``; nothing else of the file is kept in memory for them."""
+        if "frame" in self.__dict__:
+            return super().rows_at(places)
+        wanted, first, found = sorted(set(places)), 0, []
+        for chunk in self.chunks(CHUNK):
+            here = [place for place in wanted if first <= place < first + len(chunk)]
+            found.append(chunk.iloc[[place - first for place in here]])
+            first += len(chunk)
+            if first > wanted[-1]:
+                break
+        pandas = needed("pandas", "reading a table")
+        return pandas.concat(found, ignore_index=True).iloc[[wanted.index(p) for p in places]]
+
     def describe(self, place: int) -> str:
         """Return the row number and the first few cells."""
-        row = self.frame.iloc[place]
-        return described(place, {name: row[name] for name in self.columns})
+        return self.describe_all([place])[0]
+
+    def describe_all(self, places: Sequence[int]) -> list[str]:
+        """Return the same of several rows, read in one go."""
+        if not places:
+            return []
+        rows = self.rows_at(places)[list(self.columns)].to_dict("records")
+        return [described(place, row) for place, row in zip(places, rows, strict=True)]
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the file."""

@@ -46,7 +46,7 @@ class TablePreparation(Preparation):
     def split(self, source: Source, places: Sequence[int] | None = None) -> InMemory:
         """Return rows of a table, in memory."""
         table = self._checked(source)
-        frame = table.frame if places is None else table.frame.iloc[list(places)]
+        frame = table.frame if places is None else table.rows_at(places)
         rows = np.arange(len(frame)) if places is None else np.asarray(places)
         x = torch.from_numpy(self.values(frame, rows))
         return InMemory(x, self.labels_of(source, places))
