@@ -3,7 +3,6 @@
 import sys
 from typing import Any
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,6 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hma.cli.terminal import Terminal
 from hma.tables import Board, Cell
 from hma.tables.run_cells import Ended, Moved
 
@@ -23,7 +23,7 @@ SIGNS = {"done": "done", "failed": "FAILED", "busy": "busy", "absent": "no data"
 class LineBoard:
     """One line for each cell that ends, for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self.console = console
         self.count = self.total = 0
 
@@ -48,7 +48,7 @@ class LineBoard:
 
     def say(self, message: str) -> None:
         """Print a line."""
-        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self.console.say(message)
 
     def close(self) -> None:
         """Do nothing."""
@@ -57,7 +57,7 @@ class LineBoard:
 class LiveBoard:
     """A bar for the table and one for each running cell, with the time that is left."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self.console = console
         self.failed = 0
         self.bars: dict[Cell, TaskID] = {}
@@ -110,7 +110,7 @@ class LiveBoard:
 
     def say(self, message: str) -> None:
         """Print a line above the bars."""
-        self.console.print(message, markup=False, highlight=False)
+        self.console.say(message)
 
     def close(self) -> None:
         """Take the bars away."""
@@ -119,5 +119,5 @@ class LiveBoard:
 
 def board_for_terminal() -> Board:
     """Return bars where standard error is a terminal, lines elsewhere."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     return LiveBoard(console) if sys.stderr.isatty() else LineBoard(console)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table as Grid
 
 from hma.cli.board import board_for_terminal
+from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.tables import (
     BUDGETS,
@@ -66,7 +66,7 @@ def tables(*, places: Annotated[Places, Parameter(name="*")] = PLACES) -> None:
         grid.add_row(
             table.key, table.title, str(len(table.problems)), str(len(table.rows)), *counts
         )
-    Console().print(grid)
+    Terminal().print(grid)
 
 
 def run(
@@ -105,10 +105,10 @@ def run(
     cells = found.cells(budget, only, seeds)
     results = Results(places.results)
     measured = results.records(found, cells)  # refuses records of other settings before any work
-    console = Console()
-    console.print(f"{found.key}, budget {budget}: {found.budget(budget).what}", highlight=False)
+    console = Terminal()
+    console.say(f"{found.key}, budget {budget}: {found.budget(budget).what}")
     if len(measured) == len(cells):
-        console.print(f"all {len(cells)} cells are measured; hma report {found.key}")
+        console.say(f"all {len(cells)} cells are measured; hma report {found.key}")
         return
     pool = _pool(ray, workers, file, results)
     waiting = [cell for cell in cells if cell not in measured]
@@ -125,11 +125,11 @@ def _pool(ray: str | None, workers: int, file: Path, results: Results) -> Pool:
     return RayTasks(ray, file, results)
 
 
-def _conclude(outcome: Outcome, results: Results, console: Console, then: str) -> None:
+def _conclude(outcome: Outcome, results: Results, console: Terminal, then: str) -> None:
     finished = len(outcome.done) + len(outcome.elsewhere)
-    console.print(f"{finished} cells finished, records in {results.folder}; {then}")
+    console.say(f"{finished} cells finished, records in {results.folder}; {then}")
     for cell, error in outcome.failed.items():
-        print(f"hma: {cell} failed: {error} ({results.failed_path(cell)})", file=sys.stderr)
+        Terminal(stderr=True).say(f"hma: {cell} failed: {error} ({results.failed_path(cell)})")
     if outcome.stopped is not None:
         raise Interrupted("stopped; the same command goes on", outcome.stopped)
     if outcome.absent:

@@ -4,10 +4,10 @@ import math
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table as Grid
 
 from hma.cli.run import PLACES, Places, use_data_root
+from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.tables import Results, experiments_folder, find_table
 from hma.tables import search as search_row
@@ -49,11 +49,11 @@ def search(
     if len(cells) != 1:
         named = ", ".join(f"{cell.task}/{cell.method}" for cell in cells)
         raise UserError(f"only must name one TASK/METHOD to search, got {only!r}, which is {named}")
-    console = Console()
+    console = Terminal()
 
     def say(trial: Trial, done: int, total: int) -> None:
         line = f"{done}/{total}: {_written(trial)}: {_shown(trial)}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.say(line)
 
     ranked = search_row(
         found,
@@ -74,7 +74,7 @@ def search(
     if math.isnan(ranked[0].score):
         raise UserError("no trial came to a score: every training diverged; search a smaller lr")
     line = f"to use the best, write into {file}: {_written(ranked[0])}"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.say(line)
 
 
 def _shown(trial: Trial) -> str:

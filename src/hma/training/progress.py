@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from hma.extras import needed
+from hma.printable import printable
 
 SHOW_AFTER_SECONDS = 2.0
 """A run shorter than this leaves the terminal alone."""
@@ -88,7 +89,7 @@ class RichProgress:
             transient=True,
             auto_refresh=False,  # no thread of its own beside the training loop
         )
-        self._row = self._bar.add_task(title, total=total, completed=done, note="")
+        self._row = self._bar.add_task(printable(title), total=total, completed=done, note="")
 
     def update(self, done: int, note: str = "") -> None:
         """Move the bar and draw it."""
@@ -103,7 +104,7 @@ class RichProgress:
 
     def say(self, message: str) -> None:
         """Print a line above the bar."""
-        self.console.print(message, markup=False, highlight=False)
+        self.console.print(printable(message), markup=False, highlight=False)
 
     def end(self) -> None:
         """Remove the bar."""
