@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean, stdev
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ import hma
 import hma.backbones
 from hma.backbones import by_name
 from hma.data import sets
+from hma.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -112,7 +114,8 @@ def test_code_in_the_documents_runs(block, tmp_path, monkeypatch):
         monkeypatch.setattr(module, name, getattr(module, name))  # what a block adds, it alone has
     padded = "\n" * block.line + block.code  # so that a traceback shows the document's lines
     torch.manual_seed(0)
-    exec(compile(padded, str(block.path), "exec"), {"__name__": "documents"})
+    with patch.dict(METRICS):
+        exec(compile(padded, str(block.path), "exec"), {"__name__": "documents"})
 
 
 def test_the_page_of_the_method_shows_the_reference_as_it_is():

@@ -40,7 +40,7 @@ METHODS: dict[str, Method] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class QuickstartLine:
     """One line of the table: a method on a test split in a context, over seeds."""
 
     task: str
@@ -66,7 +66,7 @@ def cells(seeds: int) -> list[tuple[str, str, int]]:
     return [(task, method, seed) for task in TASKS for method in METHODS for seed in range(seeds)]
 
 
-def run(seeds: int = 5) -> Iterator[list[Line]]:
+def run(seeds: int = 5) -> Iterator[list[QuickstartLine]]:
     """Train cell by cell; after each, yield the lines of the table as they stand."""
     scores: dict[tuple[str, str, str, str], list[float]] = {}
     seconds: dict[tuple[str, str], float] = {}
@@ -78,6 +78,9 @@ def run(seeds: int = 5) -> Iterator[list[Line]]:
             )
         seconds[name, method] = seconds.get((name, method), 0.0) + record.seconds
         for test, contexts in record.tests.items():
-            for context, found in contexts.items():
-                scores.setdefault((name, test, method, context), []).append(found[task.metric])
-        yield [Line(*key, tuple(found), seconds[key[0], key[2]]) for key, found in scores.items()]
+            for context, values in contexts.items():
+                scores.setdefault((name, test, method, context), []).append(values[task.metric])
+        yield [
+            QuickstartLine(*key, tuple(over_seeds), seconds[key[0], key[2]])
+            for key, over_seeds in scores.items()
+        ]

@@ -43,10 +43,10 @@ def find_hma(module: nn.Module, given: HMA | None = None) -> HMA:
     """
     if given is not None:
         return given
-    found = {name: part for name, part in module.named_modules() if isinstance(part, HMA)}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    holds = f"{len(found)} of them ({', '.join(found)})" if found else "no hma.HMA"
+    models = {name: part for name, part in module.named_modules() if isinstance(part, HMA)}
+    if len(models) == 1:
+        return next(iter(models.values()))
+    holds = f"{len(models)} of them ({', '.join(models)})" if models else "no hma.HMA"
     raise UserError(f"{type(module).__name__} holds {holds}; pass RememberCallback(model=...)")
 
 

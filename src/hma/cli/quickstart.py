@@ -12,7 +12,7 @@ from rich.table import Table
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
-from hma.quickstart import MEMORY, RECIPE, Line, cells, run
+from hma.quickstart import MEMORY, RECIPE, QuickstartLine, cells, run
 from hma.runs import RunOptions, train, write_page
 from hma.training import SilentProgress
 
@@ -39,7 +39,7 @@ def quickstart(
     if output is not None:
         output = output_file(output, overwrite=True)
     console = Terminal()
-    lines: list[Line] = []
+    lines: list[QuickstartLine] = []
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("training", total=len(cells(seeds)))
         for lines in run(seeds):  # noqa: B007
@@ -59,7 +59,7 @@ def quickstart(
         console.say(f"wrote {output}")
 
 
-def _table(lines: list[Line], seeds: int) -> Table:
+def _table(lines: list[QuickstartLine], seeds: int) -> Table:
     table = Table(title=f"Test accuracy, mean ± standard deviation over {seeds} seeds")
     for name in ("task", "test split", "method", "context"):
         table.add_column(name)

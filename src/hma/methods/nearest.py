@@ -109,13 +109,13 @@ class NearestNeighbours(WrappedLearner):
         held = min(int(store.written), store.size)
         if held == 0:
             return output
-        found = nearest(
+        places, weights = nearest(
             output.features.to(store.features.dtype),
             store.features[:held],
             neighbours=self.neighbours,
             temperature=self.temperature,
         )
-        labels, weights = store.labels[found.places], found.weights.to(output.logits.dtype)
+        labels, weights = store.labels[places], weights.to(output.logits.dtype)
         mixed = mixed_with_neighbours(output.logits, labels, weights, self.share, self.target)
         return output._replace(logits=mixed)
 

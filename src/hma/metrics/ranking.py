@@ -40,10 +40,10 @@ def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Fl
     order = np.argsort(-scores, kind="stable")
     last_of_equals = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
-    found = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
-    new = np.diff(found, axis=0, prepend=0.0)
-    precision = np.divide(found, above, out=np.zeros_like(found), where=above > 0)
-    yes, rows = found[-1], above[-1]
+    hits = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
+    new = np.diff(hits, axis=0, prepend=0.0)
+    precision = np.divide(hits, above, out=np.zeros_like(hits), where=above > 0)
+    yes, rows = hits[-1], above[-1]
     both = (yes > 0) & (rows > yes)
     total = (precision * new).sum(axis=0)
     return np.asarray(np.divide(total, yes, out=np.full(len(yes), np.nan), where=both))

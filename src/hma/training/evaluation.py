@@ -67,14 +67,14 @@ def evaluate(
     if len(split) == 0:
         raise UserError("split must have at least one row to score, got none")
     learner.module.eval()
-    found: Scores = {}
+    by_context: Scores = {}
     for context in learner.contexts if contexts is None else contexts:
         _use(learner, context)
         batches = _batches(context, len(split), batch_size)
         logits = _all_logits(learner, split, batches, tick or _nothing)
-        found[context] = scores(logits, split.labels, metrics, target=target)
+        by_context[context] = scores(logits, split.labels, metrics, target=target)
     learner.use(learner.contexts[0])
-    return found
+    return by_context
 
 
 def _all_logits(

@@ -149,10 +149,10 @@ class _Run:
         training = self.training
         if training.best:
             training.module.load_state_dict(training.best)
-        found = {n: training.evaluate(s) for n, s in training.task.tests.items()}
-        for name, scores in found.items():
+        tests = {n: training.evaluate(s) for n, s in training.task.tests.items()}
+        for name, scores in tests.items():
             self.log.add(training.step, _flat(f"test/{name}", scores))
-        return found
+        return tests
 
     def _conclude(self, tests: dict[str, Scores]) -> Record:
         training, standing = self.training, self.training.standing
@@ -188,8 +188,8 @@ class _Run:
 def _finished_before(learner: Learner, home: RunFolder, run: Identity, fabric: "Fabric") -> Record:
     """Return the record of a run that has ended, its weights in the learner."""
     record = Record.read(home.record)
-    found = {"seed": record.seed, **record.setup, "resolved": record.resolved}
-    refuse_another_run(str(home.record), found, run)
+    stored = {"seed": record.seed, **record.setup, "resolved": record.resolved}
+    refuse_another_run(str(home.record), stored, run)
     weights = read_tensors(
         home.weights,
         sha256=str(record.weights_sha256),

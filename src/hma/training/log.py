@@ -65,8 +65,8 @@ class TensorBoardLog:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Keep ``values`` of ``step``; they reach the disk with the next :meth:`flush`."""
-        found = [self._summary.Summary.Value(tag=t, simple_value=v) for t, v in values.items()]
-        self._write(step=step, summary=self._summary.Summary(value=found))
+        scalars = [self._summary.Summary.Value(tag=t, simple_value=v) for t, v in values.items()]
+        self._write(step=step, summary=self._summary.Summary(value=scalars))
 
     def _write(self, **content: Any) -> None:
         event = self._protocol.Event(wall_time=time.time(), **content)

@@ -224,7 +224,7 @@ class Training:
         """Return the scores on a split in each context; random numbers it draws are given back."""
         self._bring_buffers_together()
         with kept(self.device) as self.random_before:
-            found = evaluate(
+            by_context = evaluate(
                 self.learner,
                 split,
                 batch_size=self.recipe.eval_batch_size,
@@ -234,7 +234,7 @@ class Training:
                 tick=lambda: self.between_steps(),
             )
         self.random_before = None
-        return found
+        return by_context
 
     def _bring_buffers_together(self) -> None:
         if self.processes > 1:

@@ -38,12 +38,12 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
     Learning rate and the like are not in it: they are functions of the recipe and the step.
     """
-    found = {}
+    tensors = {}
     for number, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
             if value is not None:
-                found[f"{number}.{name}"] = value if isinstance(value, Tensor) else _scalar(value)
-    return found
+                tensors[f"{number}.{name}"] = value if isinstance(value, Tensor) else _scalar(value)
+    return tensors
 
 
 def load_optimizer_tensors(optimizer: Optimizer, tensors: Iterable[tuple[str, Tensor]]) -> None:

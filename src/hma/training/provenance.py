@@ -24,13 +24,13 @@ SAMPLED_ROWS = 16
 @cache
 def versions() -> Mapping[str, str]:
     """Return the versions of Python and of the packages that numbers depend on."""
-    found = {"python": platform.python_version(), "hma": hma.__version__}
+    by_package = {"python": platform.python_version(), "hma": hma.__version__}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            by_package[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 @cache
