@@ -172,8 +172,9 @@ def test_a_name_that_is_too_long_is_no_source(spec):
         open_source(spec)
 
 
-def test_code_in_a_model_folder_is_not_run(tmp_path):
+def test_code_in_a_model_folder_is_not_run(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
+    monkeypatch.setattr("builtins.input", lambda *question: "y")  # nobody is even asked
     told = {"model_type": "own", "auto_map": {"AutoConfig": "own.C", "AutoModel": "own.M",
                                               "AutoTokenizer": ["own.T", None]}}  # fmt: skip
     for name in ("config.json", "tokenizer_config.json"):
