@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import hma
 from hma.backbones import mlp
 from hma.config import ConfigError, HMAConfig
-from hma.data import prepare
+from hma.data import open_source, prepare
 from hma.errors import UserError
 from hma.estimator import HMAClassifier
 from hma.json_files import SEAL, write_json
@@ -199,18 +200,73 @@ def make_record(folder):
     shutil.copy(committed, folder / "record.json")
 
 
+def make_csv(folder):
+    lines = [f"{place % 7},{'red' if place % 3 else 'blue'},{place % 2}" for place in range(60)]
+    (folder / "rows.csv").write_text("a,colour,label\n" + "\n".join(lines) + "\n")
+
+
+def make_jsonl(folder):
+    values = ({"text": f"word{place % 5} and", "label": place % 2} for place in range(60))
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, values)) + "\n")
+
+
+def use_jsonl(folder):
+    source = open_source(str(folder / "rows.jsonl"), target="label", seed=0)
+    source.fingerprint()
+    assert [source.describe(place) for place in range(len(source))]
+
+
+def make_images(folder):
+    draw = np.random.default_rng(0)
+    for place in range(24):
+        (folder / "images" / str(place % 2)).mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(draw.integers(256, size=(8, 8, 3), dtype=np.uint8))
+        ending = "png" if place % 4 < 2 else "jpg"
+        picture.save(folder / "images" / str(place % 2) / f"{place}.{ending}")
+
+
+def make_graphs(folder):
+    graphs = 24
+    content = {
+        "A": [f"{2 * g + a}, {2 * g + b}" for g in range(graphs) for a, b in ((1, 2), (2, 1))],
+        "graph_indicator": [g + 1 for g in range(graphs) for _ in range(2)],
+        "graph_labels": [g % 2 for g in range(graphs)],
+        "node_labels": [g % 3 for g in range(graphs) for _ in range(2)],
+    }
+    (folder / "TOY").mkdir()
+    for name, lines in content.items():
+        (folder / "TOY" / f"TOY_{name}.txt").write_text("\n".join(map(str, lines)) + "\n")
+
+
+def opened(name, target=None):
+    """Return what makes a task of ``name`` and looks at every row of it."""
+
+    def use(folder):
+        source = open_source(str(folder / name), target=target, seed=0)
+        task = prepare(source, seed=0, validation=0.2, test=0.2).task
+        for split in (task.train, task.validation, *task.tests.values()):
+            split.batch(torch.arange(len(split)))
+
+    return use
+
+
 CASES = {
-    "run": Case(make_run, use_run, "run/*.json", rounds=15),
+    "run": Case(make_run, use_run, "run/*.json", rounds=10),
     "its records": Case(make_run, use_run, "run/*/record.json", rounds=15),
     "its weights": Case(make_run, use_run, "run/plain/weights.safetensors", 15, tuple(BYTES)),
     "record": Case(make_record, lambda folder: Record.read(folder / "record.json"), "record.json"),
     "model": Case(make_model, use_model, "model/hma.json", rounds=80),
     "weights": Case(make_model, use_model, "model/*.safetensors", 30, tuple(BYTES)),
     "classifier": Case(make_estimator, use_estimator, "classifier/estimator.json", rounds=80),
-    "checkpoint": Case(make_checkpoints, use_checkpoints, "fit/checkpoints/*.json", rounds=20),
+    "checkpoint": Case(make_checkpoints, use_checkpoints, "fit/checkpoints/*.json", rounds=15),
     "its tensors": Case(
         make_checkpoints, use_checkpoints, "fit/checkpoints/*.safetensors", 8, tuple(BYTES)
     ),
+    "csv": Case(make_csv, opened("rows.csv", "label"), "rows.csv", 60, tuple(BYTES)),
+    "jsonl": Case(make_jsonl, use_jsonl, "rows.jsonl", 60, tuple(BYTES)),
+    "npz": Case(rows, opened("rows.npz"), "rows.npz", 80, tuple(BYTES)),
+    "images": Case(make_images, opened("images"), "images/0/[02].*", 30, tuple(BYTES)),
+    "graphs": Case(make_graphs, opened("TOY"), "TOY/*.txt", 10, tuple(BYTES)),
 }
 
 

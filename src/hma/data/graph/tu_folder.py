@@ -14,6 +14,7 @@ from torch import Tensor
 from hma.data.labels import expect_present, listed
 from hma.data.source import Source
 from hma.errors import UserError
+from hma.files import expect_regular
 
 Integers = NDArray[np.int64]
 
@@ -85,6 +86,7 @@ class GraphFolder(Source):
         file = self._file("graph_labels")
         if not file.exists():
             return None
+        expect_regular(file)
         try:
             found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
@@ -153,6 +155,7 @@ class GraphFolder(Source):
         file = self._file(part)
         if not file.exists():
             return None
+        expect_regular(file)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a file of blank lines holds no data, as it may
