@@ -12,10 +12,10 @@ from hma import HMA, HMAConfig
 from hma.report.run import About, Answers, TrainingRows, render, summarise
 from hma.report.run.groups import group_names, label_text, membership
 from hma.report.run.verdict import verdict
-from hma.targets import Classes, Number, YesNo
+from hma.targets import Classes, Number, SoftClasses, YesNo
 
 
-def run_of(target, names, y, better=0.5):
+def run_of(target, names, y, metric):
     """Return the report of a model of noise, whose answers are better than the plain ones."""
     torch.manual_seed(0)
     config = HMAConfig(queue_size=12, slots_per_class=2, label_dim=4, num_heads=2)
@@ -28,12 +28,12 @@ def run_of(target, names, y, better=0.5):
         features = model.backbone(x[20:])
     answers = Answers(
         labels=y[20:],
-        memory={"batch": truth + better * noise[0], "alone": truth + noise[0]},
+        memory={"batch": truth + 0.5 * noise[0], "alone": truth + noise[0]},
         plain={"alone": truth + 3 * noise[1]},
         features=features,
     )
     about = About(title="t", kind="table", classes=names, target=target,
-                  metric="rmse" if y.dim() == 1 else "auroc", splits={"test": y[20:]})  # fmt: skip
+                  metric=metric, splits={"test": y[20:]})  # fmt: skip
     rows = TrainingRows(describe=lambda place: f"row {place}", inputs=lambda ids: x[ids])
     return answers, summarise(
         model, about, {"test": answers}, memory_record={}, training_rows=rows, resamples=50
@@ -42,14 +42,14 @@ def run_of(target, names, y, better=0.5):
 
 @pytest.fixture(scope="module")
 def number():
-    return run_of(Number(10.0, 2.0), ("price",), 10 + 2 * torch.randn(60))
+    return run_of(Number(10.0, 2.0), ("price",), 10 + 2 * torch.randn(60), "rmse")
 
 
 @pytest.fixture(scope="module")
 def labels():
     y = (torch.rand(60, 3) > 0.5).float()
     y[torch.rand(60, 3) < 0.3] = float("nan")
-    return run_of(YesNo(3), ("toxic", "soluble", "<b>"), y)
+    return run_of(YesNo(3), ("toxic", "soluble", "<b>"), y, "auroc")
 
 
 def test_scores_of_a_number_are_scikit_learns(number):
@@ -125,3 +125,13 @@ def test_names_of_groups_and_labels_are_those_of_the_target():
     assert label_text(Classes(2), ["a", "b"], -1) == ""
     assert label_text(Number(), ["price"], 12.5) == "12.5"
     assert membership(Classes(3), torch.tensor([2, -1])).tolist() == [[0, 0, 1], [0, 0, 0]]
+
+
+def test_soft_labels_are_shown_by_their_likeliest_class():
+    y = torch.softmax(torch.randn(60, 3), dim=1)
+    _, report = run_of(SoftClasses(3), ("a", "b", "c"), y, metric="accuracy")
+    likeliest = torch.bincount(y[20:].argmax(dim=1), minlength=3).tolist()
+    assert report.splits["test"].tolist() == likeliest
+    assert report.tests[0].results[0].confusion.sum(axis=1).tolist() == likeliest
+    assert "What is mistaken for what" in render(report)
+    assert label_text(SoftClasses(2), ["a", "b"], [0.25, 0.75]) == "a 25%, b 75%"

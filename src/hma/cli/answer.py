@@ -84,7 +84,8 @@ def predict(
     which = PLAIN if plain else MEMORY
     done = 0
     terminal = Terminal()
-    with Progress(console=terminal, transient=True) as progress:
+    quiet = not terminal.is_terminal
+    with Progress(console=terminal, transient=True, disable=quiet) as progress:
         bar = progress.add_task("rows", total=None)
         for done in predict_run(
             opened, rows, output, which=which, context=context, batch_size=batch_size

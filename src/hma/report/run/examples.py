@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hma.model import HMA
 from hma.report.run.attention import Looked
-from hma.report.run.groups import group_names, label_text, membership
+from hma.report.run.groups import belongs, group_names, label_text
 from hma.report.run.run_report import Attended, Example
 from hma.report.statistics import Floats, Integers
 
@@ -49,11 +49,11 @@ def attended_of_class(
 ) -> tuple[Attended, ...]:
     """Return the training rows of each group that all test rows together look at most."""
     held, groups = _Held.of(model, names), group_names(model.target, names)
-    order = np.argsort(-(held.belongs > 0).sum(axis=0), kind="stable")
+    order = np.argsort(-held.belongs.sum(axis=0), kind="stable")
     mass = held.summed(looked.on_queue.sum(axis=0))
     found = []
     for c in sorted(order[:SHOWN_CLASSES].tolist()):
-        own = np.flatnonzero(held.belongs[:, c] > 0)
+        own = np.flatnonzero(held.belongs[:, c])
         best = own[np.argsort(-mass[own], kind="stable")[:EXAMPLES]]
         if len(best) and mass.sum() > 0:
             examples = tuple(held.example(i, mass[i], rows) for i in best.tolist())
@@ -87,8 +87,8 @@ class _Held:
     """Queue rows whose sample id was given."""
     inverse: Integers
     ids: Integers
-    belongs: Floats
-    """How far each sample belongs to each group, ``(K, C)``."""
+    belongs: NDArray[np.bool_]
+    """Whether each sample belongs to each group, ``(K, C)``."""
     labels: tuple[str, ...]
     """What each sample is."""
     counts: Integers
@@ -103,8 +103,7 @@ class _Held:
         )
         labels = memory.labels.cpu()[torch.from_numpy(known)][torch.from_numpy(first)]
         said = tuple(label_text(model.target, names, label) for label in labels.tolist())
-        belongs = membership(model.target, labels).numpy()
-        return cls(known, inverse, ids, belongs, said, counts)
+        return cls(known, inverse, ids, belongs(model.target, labels).numpy(), said, counts)
 
     def summed(self, attention: Floats) -> Floats:
         """Return the part of the attention on the queue that each sample draws."""

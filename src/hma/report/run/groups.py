@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hma.targets import Number, Target, YesNo
+from hma.targets import Number, SoftClasses, Target, YesNo
 
 Label = int | float | list[float]
 
@@ -42,6 +42,17 @@ def membership(target: Target, y: Tensor) -> Tensor:
     return torch.where(unknown[:, None], 0, known).double()
 
 
+def belongs(target: Target, y: Tensor) -> Tensor:
+    """Tell which groups each label belongs to most, ``(N, ...) -> (N, P)``.
+
+    Example:
+        >>> belongs(YesNo(2), torch.tensor([[1.0, float("nan")]])).tolist()
+        [[False, True, False, False]]
+    """
+    shares = membership(target, y)
+    return (shares > 0) & (shares == shares.amax(dim=1, keepdim=True))
+
+
 def label_text(target: Target, names: Sequence[str], label: Label) -> str:
     """Return the label of a row in words, empty where it is unknown.
 
@@ -49,6 +60,9 @@ def label_text(target: Target, names: Sequence[str], label: Label) -> str:
         >>> label_text(YesNo(3), ["a", "b", "c"], [1.0, 0.0, float("nan")])
         'yes to a, no to b'
     """
+    if isinstance(label, list) and isinstance(target, SoftClasses):
+        shares = [(name, share) for name, share in zip(names, label, strict=True) if share > 0]
+        return ", ".join(f"{name} {share:.0%}" for name, share in shares)
     if isinstance(label, list):
         pairs = zip(names, label, strict=True)
         known = [(name, value) for name, value in pairs if not math.isnan(value)]

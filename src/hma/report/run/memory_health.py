@@ -7,7 +7,7 @@ from hma.diagnostics import USED, queue_diagnostics, slot_diagnostics
 from hma.model import HMA
 from hma.report.run.attention import Looked
 from hma.report.run.examples import TrainingRows
-from hma.report.run.groups import membership
+from hma.report.run.groups import belongs
 from hma.report.run.run_report import Queue, Slots
 
 AT_ONCE = 256
@@ -33,7 +33,7 @@ def queue_health(model: HMA, rows: TrainingRows | None) -> Queue | None:
     return Queue(
         size=found.size,
         rows=found.rows,
-        per_class=(membership(model.target, model.memory_state().labels) > 0).sum(dim=0).numpy(),
+        per_class=belongs(model.target, model.memory_state().labels).sum(dim=0).numpy(),
         balance=found.balance,
         staleness=staleness,
     )

@@ -51,11 +51,16 @@ def log_probabilities_of(logits: Tensor) -> Tensor:
 
 def right_rows(logits: Tensor, labels: Tensor) -> Tensor:
     """Tell for each row whether its class is right, ``(N,)``."""
-    return log_probabilities_of(logits).argmax(dim=1) == labels
+    return log_probabilities_of(logits).argmax(dim=1) == class_ids(labels)
+
+
+def class_ids(labels: Tensor) -> Tensor:
+    """Return the class of each row, of a soft label the likeliest, ``(N,)``."""
+    return labels.argmax(dim=1) if labels.dim() == 2 else labels.long()
 
 
 def _class_result(logits: Tensor, labels: Tensor) -> MakeResult:
-    sure, true = log_probabilities_of(logits).numpy(), labels.long().numpy()
+    sure, true = log_probabilities_of(logits).numpy(), class_ids(labels).numpy()
     classes = sure.shape[1]
     cells = np.bincount(true * classes + sure.argmax(axis=1), minlength=classes * classes)
     return partial(

@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hma.report.statistics import Calibration, Floats, Integers, Interval
 from hma.targets import Target
 
@@ -92,7 +89,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A test set and what was measured on it; the first HMA context is the model's own."""
+    """A test set and what came of it; the first HMA context is the model's own."""
 
     name: str
     rows: int
@@ -286,7 +283,7 @@ class RunReport:
     by_answer: tuple[Attended, ...] = ()
     maps: tuple[Map, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
-    splits: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    splits: Mapping[str, Integers] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     provenance: Mapping[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from hma.report.statistics import (
     percentile_interval,
     wilson,
 )
-from hma.targets import Classes, Target
+from hma.targets import Classes, SoftClasses, Target
 
 RESAMPLES = 2000
 
@@ -120,7 +120,7 @@ def shown_metrics(target: Target, headline: str) -> list[str]:
     if headline not in serving:
         known = ", ".join(map(repr, serving))
         raise ValueError(f"headline must be one of {known}, got {headline!r}")
-    if isinstance(target, Classes):
+    if isinstance(target, Classes | SoftClasses):
         kept = {metric.name for metric in recorded(target) if metric.followed}
         kept |= {name for name in serving if METRICS[name].share}
         kept |= {"auroc"} if target.count <= 2 else set()
@@ -172,7 +172,7 @@ def _comparison(
     for (name, m), drawn in zip(memory.metrics.items(), replicates, strict=True):
         value = float(m(once)[0] - plain.metrics[name](once)[0])
         differences[name] = percentile_interval(value, drawn)
-    if not isinstance(target, Classes):
+    if not isinstance(target, Classes | SoftClasses):
         return Comparison(context=memory.context, differences=differences)
     plain_right, memory_right = (right_rows(one.logits, labels) for one in (plain, memory))
     only_plain = int((plain_right & ~memory_right).sum())

@@ -11,7 +11,7 @@ from hma.metrics import METRICS
 from hma.model import HMA
 from hma.report.run.attention import attention_in
 from hma.report.run.examples import TrainingRows, attended_by_answer, attended_of_class
-from hma.report.run.groups import group_names, membership
+from hma.report.run.groups import belongs, group_names
 from hma.report.run.maps import maps
 from hma.report.run.memory_health import queue_health, slot_health
 from hma.report.run.records import (
@@ -154,7 +154,7 @@ def _memory_parts(
 
 
 def _per_group(target: Target, labels: Tensor) -> Any:
-    return (membership(target, labels) > 0).sum(dim=0).numpy()
+    return belongs(target, labels).sum(dim=0).numpy()
 
 
 def _trained(module: nn.Module | None) -> int | None:
