@@ -5,7 +5,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 from hma.estimator import HMAClassifier, HMARegressor
 
 
-@parametrize_with_checks([HMAClassifier(), HMARegressor()])
+@parametrize_with_checks([HMAClassifier(), HMARegressor(hidden=(32,), max_epochs=15)])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 
