@@ -8,6 +8,7 @@ import time
 
 import pandas
 import pytest
+import torch
 from safetensors.torch import load_file
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import accuracy_score
@@ -202,6 +203,7 @@ def test_a_full_disk_ends_with_one_line_and_keeps_earlier_results(
     assert (run / "report.html").read_bytes() == before
 
 
+SAME_THREADS = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
 LONGER = [*QUICK[:2], "--epochs", "10", "--queue-size", "64", "--checkpoint-every-steps", "5"]
 LONGER += ["--schedule", "cosine", "--no-report"]
 
@@ -220,9 +222,7 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(
 ):
     command = [sys.executable, "-m", "hma", "train", str(cancer), *LONGER]
     command += ["-o", str(tmp_path / "cut")]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True
-    )
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=SAME_THREADS, text=True)
     marks = tmp_path / "cut" / "memory" / "checkpoints"
     while process.poll() is None and not (marks.exists() and any(marks.iterdir())):
         time.sleep(0.02)

@@ -81,7 +81,7 @@ def run(job: dict) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("HMA_TEST_THREADS", "1")))  # as in the test
     fabric_module()
     torchmetrics_classification()
     folder = Path(sys.argv[1])
