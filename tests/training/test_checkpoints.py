@@ -98,6 +98,27 @@ def test_something_that_is_no_tensor_cannot_be_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_crash_while_a_step_is_written_again_leaves_what_it_was(tmp_path, monkeypatch):
+    store = Checkpoints(tmp_path)
+    store.write(Checkpoint(5, {"x": torch.zeros(1)}, {"after": 0}))
+
+    def killed(*arguments, **options):
+        raise KeyboardInterrupt
+
+    for after in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints_module, "write_json", killed)
+            with pytest.raises(KeyboardInterrupt):
+                store.write(Checkpoint(5, {"x": torch.full((1,), 9.0)}, {}))
+        found = store.latest()
+        assert (found.tensors["x"].item(), found.values) == (after - 1, {"after": after - 1})
+        store.write(Checkpoint(5, {"x": torch.full((1,), float(after))}, {"after": after}))
+        assert store.latest().tensors["x"].item() == after
+        assert len(list(tmp_path.iterdir())) == 2
+    store.clear()
+    assert not tmp_path.exists()
+
+
 def test_the_last_two_are_kept(tmp_path):
     store = Checkpoints(tmp_path)
     for step in (5, 10, 15, 20):

@@ -10,12 +10,18 @@ from torch import Tensor
 
 from hma.errors import UserError
 from hma.files import FileError, no_lost_writes
-from hma.json_files import finite_or_none, read_json, write_json
+from hma.json_files import Default, finite_or_none, read_json, write_json
 from hma.tensor_files import read_tensors, write_tensors
 
 KEPT = 2
 FORMAT = 1
-SHAPE = {"format": int, "step": int, "tensors_sha256": str, "values": dict}
+SHAPE = {
+    "format": int,
+    "step": int,
+    "tensors": Default(str | None),  # None before a step could be written twice
+    "tensors_sha256": str,
+    "values": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -30,8 +36,10 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints in a folder: written whole, checked by hash, the last two kept.
 
-    The tensors go to ``step-N.safetensors`` first, then ``step-N.json`` with their hash, so a
-    crash at any moment leaves the checkpoint before it, or the new one.
+    The tensors go to ``step-N.safetensors`` first, then ``step-N.json`` with their name and hash,
+    so a crash at any moment leaves the checkpoint before it, or the new one. A step is written
+    twice where its validation begins and where it ends; the second time its tensors have another
+    name, so that those of the first stay whole until they are not needed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,17 +48,21 @@ class Checkpoints:
     def write(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint; of the older ones only the latest stays."""
         manifest = self._manifest(checkpoint.step)
-        weights = manifest.with_suffix(".safetensors")
+        weights, other = self._tensors(checkpoint.step)
         with no_lost_writes(weights):
             self.folder.mkdir(parents=True, exist_ok=True)
+        if manifest.exists() and read_json(manifest, SHAPE)["tensors"] == weights.name:
+            weights, other = other, weights
         sha256 = write_tensors(weights, checkpoint.tensors)
         body = {
             "format": FORMAT,
             "step": checkpoint.step,
+            "tensors": weights.name,
             "tensors_sha256": sha256,
             "values": finite_or_none(checkpoint.values),
         }
         write_json(manifest, body, sealed=True, indent=None)
+        _remove(other)
         for step in self.steps()[:-KEPT]:
             self._remove(step)
 
@@ -87,10 +99,14 @@ class Checkpoints:
     def _manifest(self, step: int) -> Path:
         return self.folder / f"step-{step:09d}.json"
 
+    def _tensors(self, step: int) -> tuple[Path, Path]:
+        """Return the two names that the tensors of a step may have."""
+        first = self._manifest(step).with_suffix(".safetensors")
+        return first, first.with_stem(f"{first.stem}-again")
+
     def _remove(self, step: int) -> None:
-        manifest = self._manifest(step)
-        _remove(manifest)
-        _remove(manifest.with_suffix(".safetensors"))
+        for path in (self._manifest(step), *self._tensors(step)):
+            _remove(path)
 
     def _read(self, step: int) -> Checkpoint:
         manifest = self._manifest(step)
@@ -100,8 +116,11 @@ class Checkpoints:
                 f"{manifest} has format {body['format']}, this hma reads {FORMAT}; continue with "
                 "the version that wrote it, or train in another folder"
             )
-        weights = manifest.with_suffix(".safetensors")
-        tensors = read_tensors(weights, sha256=body["tensors_sha256"])
+        named = {path.name: path for path in self._tensors(step)}
+        name = body["tensors"] or next(iter(named))
+        if name not in named:
+            raise FileError(f"{manifest} is damaged: it names tensors of something else: {name!r}")
+        tensors = read_tensors(named[name], sha256=body["tensors_sha256"])
         return Checkpoint(step, tensors, body["values"])
 
 
