@@ -81,6 +81,33 @@ def test_a_run_folder_cannot_be_a_file(rows, refuses, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+@pytest.mark.parametrize("command", ["predict", "explain", "report"])
+def test_a_missing_output_folder_is_made_and_nothing_else(run, rows, run_hma, tmp_path, command):
+    words = {"predict": [run, rows], "explain": [run, rows, "--index", "1"], "report": [run]}
+    output = tmp_path / "not" / "there" / ("out.csv" if command == "predict" else "out.html")
+    ended = run_hma(command, *words[command], "-o", output)
+    assert ended.code == 0, ended.err
+    assert str(output) in ended.out
+    assert list(output.parent.iterdir()) == [output]
+
+
+def test_an_output_folder_that_cannot_be_made_is_named_as_it_was_given(run, rows, refuses):
+    said = refuses("predict", run, rows, "-o", "/proc/none/out.csv")
+    assert "/proc/none" in said
+    assert "writing-" not in said  # the folder in which a file is written
+
+
+def test_without_test_rows_the_validation_scores_are_shown_as_such(rows, run_hma, tmp_path):
+    words = ["--target", "y", "--epochs", "1", "--test", "0", "-o", tmp_path / "run"]
+    ended = run_hma("train", rows, *words)
+    assert "Validation scores: there are no test rows" in ended.out
+    record = Run.open(tmp_path / "run").record("memory")
+    (kept,) = [epoch for epoch in record.epochs if epoch["epoch"] == record.selected_epoch]
+    assert f"{kept['validation']['alone']['nll']:.4f}" in ended.out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "No rows were set aside to test on: these are the validation rows" in page
+
+
 def test_parquet_holds_the_numbers_of_the_csv_file(run, rows, run_hma, tmp_path):
     for ending in ("csv", "parquet"):
         assert run_hma("predict", run, rows, "-o", tmp_path / f"out.{ending}").code == 0

@@ -129,4 +129,5 @@ def test_search_ranks_settings_and_says_where_to_write_them(run_hma, places):
     assert ended.code == 0, ended.err
     assert "best of 2 trials" in ended.out
     last = ended.out.splitlines()[-1]  # a long path is not broken into lines
+    assert all(line.count(": ") < 3 for line in ended.out.splitlines())  # nothing after a score
     assert re.fullmatch(rf"to use the best, write into {TOYS}/toy.py: lr=0.\d+", last)

@@ -122,3 +122,24 @@ def test_thumbnails_show_the_pixels(tmp_path, channels):
     shown = np.asarray(picture).reshape(9, 7, -1)
     np.testing.assert_array_equal(shown, pixels[1][:, :, : shown.shape[2]])
     assert shown.shape[2] == min(channels, 3)
+
+
+def test_a_file_that_may_not_be_read_is_not_to_be_written_again(tmp_path, monkeypatch):
+    path = saved(tmp_path, x=np.zeros((40, 2)), y=Y)
+
+    def refuse(*given):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("hma.data.npz.ZipFile", refuse)
+    with pytest.raises(UserError) as caught:
+        open_source(path)
+    assert (
+        str(caught.value) == f"{path} cannot be read: Permission denied; see to that and try again"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x93NUMPY\x01\x00"])
+def test_a_file_that_is_no_archive_is_to_be_written_by_numpy(tmp_path, content):
+    (tmp_path / "data.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"File is not a zip file; write it with numpy\.savez\("):
+        open_source(tmp_path / "data.npz")

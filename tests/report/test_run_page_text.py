@@ -19,8 +19,10 @@ from sklearn.metrics import precision_score, recall_score
 from hma import HMAConfig
 from hma.errors import UserError
 from hma.extras import needed
+from hma.report.numbers import times
 from hma.report.run import TrainingRows, render, write_page
 from hma.report.run.class_views import matrices
+from hma.report.run.score_views import differences
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
 EMPTY = {"meta", "link", "img", "input", "br"}
@@ -244,6 +246,43 @@ def test_many_classes_stay_under_two_megabytes(make):
     assert len(page) < 2_000_000
     assert "16 of 120 classes are shown" in page
     assert '<table class="matrix' not in page  # drawn instead
+
+
+def test_a_matrix_of_37_classes_has_every_name_at_its_sides_and_in_its_cells(make):
+    names = tuple(f"breed number {c} of thirty-seven" for c in range(37))
+    report = make(classes=names).report()
+    page = Reader(render(report))
+    (trial,) = report.tests
+    drawn = [str(one["svg"]) for one in matrices(report, trial)]
+    assert len(drawn) == 3
+    for result, svg in zip(trial.results, drawn, strict=True):
+        assert all(svg.count(f"<title>{name}</title>") == 2 for name in names)
+        for true, said in np.argwhere(result.confusion).tolist():
+            rows = result.confusion[true, said]
+            assert f"<title>{names[true]} called {names[said]}: {rows} rows, " in svg
+    assert page.tags["svg"] > 3
+
+
+def test_names_of_differences_stand_clear_of_the_lines(report):
+    drawing = str(differences(report))
+    lines = re.findall(r'<line [^>]*y1="([\d.]+)" y2="([\d.]+)" class="(?:zero|grid)"', drawing)
+    names = [float(y) for y in re.findall(r'<text x="12" y="([\d.]+)" class="axis"', drawing)]
+    assert len(names) == 2
+    assert lines
+    for top, bottom in lines:
+        for baseline in names:  # letters reach 12 above their line and 4 below
+            assert float(bottom) <= baseline - 12 or float(top) >= baseline + 4
+
+
+def test_examples_say_how_many_times_an_even_share_they_draw(report):
+    for attended in (*report.by_class, *report.by_answer):
+        for example in attended.examples:
+            assert f">{times(example.share * report.queue.rows)}</b>" in render(report)
+    first = report.by_class[0]
+    little = replace(first, examples=(replace(first.examples[0], share=1e-6),))
+    page = render(replace(report, by_class=(little,)))
+    assert f"{times(0)}</b>" in page
+    assert "0.00%</b>" not in page
 
 
 def test_curves_that_never_were_numbers_are_left_out(report):

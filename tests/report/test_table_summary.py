@@ -12,7 +12,7 @@ from scipy import stats
 from table_records import keep, made_up_table, record_of, records_of
 
 from hma.errors import UserError
-from hma.report.table import plain_text, summarise
+from hma.report.table import markdown, page, plain_text, summarise
 from hma.report.table.documents import report_of
 from hma.tables import Cell, Failure, Results
 
@@ -31,6 +31,27 @@ def records(table):
     """Return records with holes: hma lacks two seeds on the left, the baseline another one."""
     missing = {cell("left", "hma", 3), cell("left", "hma", 7), cell("left", "plain", 5)}
     return {key: record for key, record in records_of(table).items() if key not in missing}
+
+
+def test_a_smoke_report_says_that_its_numbers_mean_nothing(table):
+    cells = table.cells("smoke")
+    report = summarise(table, "smoke", {key: record_of(table, key) for key in cells}, {})
+    said = "Budget smoke only shows that every cell runs: these numbers mean nothing."
+    assert said in plain_text(report)
+    assert said in page(report)
+    assert said in markdown([report])
+    assert said not in plain_text(summarise(table, "small", records_of(table), {}))
+
+
+def test_one_seed_is_a_seed(table):
+    cells = table.cells("small", None, 1)
+    kept = {key: record_of(table, key) for key in cells}
+    report = summarise(table, "small", kept, {}, seeds=1)
+    for text in (plain_text(report), page(report), markdown([report])):
+        assert "with seed 0." in text
+        assert "1 seeds" not in text
+        assert "1</b> seeds" not in text
+    assert "<b>1</b> seed<" in page(report)
 
 
 def raw_scores(folder, task, method, context, split=None):

@@ -9,6 +9,7 @@ import hma
 from hma.checkpoint import CheckpointError
 from hma.cli.answer import evaluate, predict
 from hma.cli.explain import explain
+from hma.cli.option_problems import expect_usable
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
 from hma.cli.run import run as run_command
@@ -28,6 +29,7 @@ app = App(
     name="hma",
     help="Memory for any PyTorch classifier.",
     version=hma.__version__,
+    config=expect_usable,
     suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
 )
 COMMANDS = (

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.progress import Progress
 
+from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.show import NAMES, score_table
 from hma.cli.terminal import Terminal
@@ -49,7 +50,7 @@ def predict(
     output: Annotated[Path, Parameter(alias="-o")],
     context: Literal["alone", "batch"] = "alone",
     plain: bool = False,
-    batch_size: int = 256,
+    batch_size: Annotated[int, Parameter(validator=at_least(1))] = 256,
     overwrite: bool = False,
     skip_bad_files: bool = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
+from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
@@ -18,8 +19,8 @@ def explain(
     run: Path,
     source: str,
     *,
-    index: int,
-    top: int = 5,
+    index: Annotated[int, Parameter(validator=at_least(0))],
+    top: Annotated[int, Parameter(validator=at_least(1))] = 5,
     context: Literal["alone", "batch"] = "alone",
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     overwrite: bool = False,

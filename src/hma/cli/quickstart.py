@@ -5,14 +5,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 from rich.progress import Progress
 from rich.table import Table
 
+from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
 from hma.quickstart import MEMORY, RECIPE, QuickstartLine, cells, run
+from hma.report.numbers import counted
 from hma.runs import RunOptions, train, write_page
 from hma.training import SilentProgress
 
@@ -21,7 +23,7 @@ PAGE = RunOptions(source="digits:10", backbone="mlp", config=MEMORY, recipe=RECI
 
 def quickstart(
     *,
-    seeds: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 3,
+    seeds: Annotated[int, Parameter(validator=at_least(1))] = 3,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     folder: Path = Path("runs/quickstart"),
 ) -> None:
@@ -60,7 +62,7 @@ def quickstart(
 
 
 def _table(lines: list[QuickstartLine], seeds: int) -> Table:
-    table = Table(title=f"Test accuracy, mean ± standard deviation over {seeds} seeds")
+    table = Table(title=f"Test accuracy, mean ± standard deviation over {counted(seeds, 'seed')}")
     for name in ("task", "test split", "method", "context"):
         table.add_column(name)
     table.add_column("accuracy", justify="right")

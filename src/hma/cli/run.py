@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from rich.table import Table as Grid
 
 from hma.cli.board import board_for_terminal
+from hma.cli.option_problems import at_least
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.tables import (
@@ -73,9 +74,9 @@ def run(
     table: str,
     *,
     only: str | None = None,
-    seeds: int | None = None,
+    seeds: Annotated[int | None, Parameter(validator=at_least(1))] = None,
     budget: str = "small",
-    workers: int = 1,
+    workers: Annotated[int, Parameter(validator=at_least(1))] = 1,
     ray: str | None = None,
     places: Annotated[Places, Parameter(name="*")] = PLACES,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.table import Table as Grid
 
+from hma.cli.option_problems import at_least
 from hma.cli.run import PLACES, Places, use_data_root
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
@@ -22,8 +23,8 @@ def search(
     *,
     only: str,
     budget: str = "small",
-    trials: int | None = None,
-    seeds: int = 1,
+    trials: Annotated[int | None, Parameter(validator=at_least(1))] = None,
+    seeds: Annotated[int, Parameter(validator=at_least(1))] = 1,
     places: Annotated[Places, Parameter(name="*")] = PLACES,
 ) -> None:
     """Search the settings of a row (sizes of the memories, learning rate) on validation alone.

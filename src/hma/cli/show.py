@@ -14,10 +14,17 @@ NAMES = {PLAIN: "plain backbone", MEMORY: "with memory"}
 def comparison(run: Run) -> Table:
     """Return the test scores of a run, the plain backbone first."""
     methods = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
-    records = {NAMES[which]: run.record(which).tests for which in methods}
-    tests = dict.fromkeys(test for scores in records.values() for test in scores)
+    records = {NAMES[which]: run.record(which) for which in methods}
+    tests = dict.fromkeys(test for record in records.values() for test in record.tests)
+    if not tests:
+        title = "Validation scores: there are no test rows"
+        kept = {
+            ("validation", name): record.epochs[record.selected_epoch]["validation"]
+            for name, record in records.items()
+        }
+        return score_table(kept, title=title)
     return score_table(
-        {(test, name): scores[test] for test in tests for name, scores in records.items()},
+        {(test, name): record.tests[test] for test in tests for name, record in records.items()},
         title="Test scores",
     )
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter, default_name_transform
 
+from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_folder
 from hma.cli.show import comparison
 from hma.cli.terminal import Terminal
@@ -23,7 +24,7 @@ class DeviceOptions:
 
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """What kind of device; auto takes the best there is."""
-    devices: int | None = None
+    devices: Annotated[int | None, Parameter(validator=at_least(1))] = None
     """How many train together, a process for each; one if not given, or as many as torchrun
     started."""
 
@@ -43,7 +44,7 @@ def train(
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     compare: bool = True,
     report: bool = True,
-    seed: int = 0,
+    seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
     download: Annotated[bool, Parameter(group="Data")] = False,
     data: Annotated[DataOptions, Parameter(name="*", group="Data", negative_iterable=())] = DATA,
     preparation: Annotated[PreparationOptions, Parameter(name="*", group="Data")] = PREPARATION,

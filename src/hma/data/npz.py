@@ -59,6 +59,9 @@ def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, NDArray[Any]]:
                     _expect_whole(member, file.getinfo(members[name]).file_size)
                 with file.open(members[name]) as member:
                     found[name] = npy.read_array(member, allow_pickle=False, max_header_size=HEADER)
+    except OSError as error:
+        why = error.strerror or reason(error)
+        raise UserError(f"{path} cannot be read: {why}; see to that and try again") from error
     except Exception as error:  # a damaged file fails in many ways
         raise UserError(
             f"{path} cannot be read as an .npz of plain arrays: {reason(error)}; write it with "

@@ -4,6 +4,7 @@ import math
 
 MISSING = "—"
 MINUS = "\u2212"
+TIMES = "\u00d7"
 
 
 def signed(value: float, digits: int) -> str:
@@ -80,6 +81,28 @@ def share(value: float) -> str:
         ('12.3%', '0.25%')
     """
     return percent(value, 1 if value >= 0.01 else 2)
+
+
+def times(value: float) -> str:
+    """Return how many times as much something is.
+
+    Example:
+        >>> [times(value).replace(TIMES, "x") for value in (12.34, 0.98, 0.002)]
+        ['12x', '0.98x', 'under 0.01x']
+    """
+    if value < 0.01:
+        return f"under 0.01{TIMES}"
+    return f"{value:.0f}{TIMES}" if value >= 10 else f"{value:.2g}{TIMES}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return how many there are, in words that agree.
+
+    Example:
+        >>> counted(1, "seed"), counted(3, "seed")
+        ('1 seed', '3 seeds')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def probability(p: float) -> str:

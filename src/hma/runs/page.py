@@ -91,8 +91,14 @@ def _training_rows(prepared: Prepared) -> TrainingRows:
 
 
 def _notes(prepared: Prepared) -> list[str]:
+    notes = []
     skipped = prepared.source.skipped
-    if not skipped:
-        return []
-    named = ", ".join(skipped[:5])
-    return [f"{len(skipped)} files could not be read and were left out: {named}"]
+    if skipped:
+        named = ", ".join(skipped[:5])
+        notes.append(f"{len(skipped)} files could not be read and were left out: {named}")
+    if not prepared.task.tests:
+        notes.append(
+            "No rows were set aside to test on: these are the validation rows that the epoch was "
+            "selected by, so the scores are too good. Train with --test 0.2."
+        )
+    return notes

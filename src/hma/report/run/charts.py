@@ -21,6 +21,8 @@ PALETTE = (
     "#a07152", "#d876a9", "#7f8792", "#a8a12f", "#35a5bd",
 )  # fmt: skip
 """Colours of classes, of middling lightness: they show on white and on black."""
+NAMED = 80
+"""Classes up to which a confusion matrix that is a picture has names at its sides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,9 @@ def difference_chart(rows: Sequence[tuple[str, Interval, str]], *, unit: str) ->
     for value in ticks(low, high):
         x = across(value)
         zero = abs(value) < 1e-12
-        parts.append(tag("line", x1=x, x2=x, y1=4, y2=bottom, class_="zero" if zero else "grid"))
+        for top in (26.0 + 44 * i for i in range(len(rows))):  # names stand between the lines
+            look = "zero" if zero else "grid"
+            parts.append(tag("line", x1=x, x2=x, y1=top, y2=top + 17, class_=look))
         text = "0" if zero else f"{value:+.4g}".replace("-", MINUS)
         parts.append(tag("text", text, x=x, y=bottom + 16, class_="tick middle"))
     for i, (name, found, outcome) in enumerate(rows):
@@ -206,8 +210,13 @@ def shape_key(kind: str) -> Markup:
     return picture(16, 16, _CALLED[kind], tag("g", path, class_=f"points {kind} whole"))
 
 
-def matrix_chart(confusion: Integers) -> Markup:
-    """Return a confusion matrix of many classes as a picture: the darker the larger the share."""
+def matrix_chart(confusion: Integers, classes: Sequence[str]) -> Markup:
+    """Return a confusion matrix of many classes as a picture: the darker the larger the share.
+
+    Up to ``NAMED`` classes are named at its sides, and each cell says what it is on hover.
+    """
+    if len(classes) <= NAMED:
+        return _named_matrix(confusion, classes)
     count = len(confusion)
     share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     levels = np.ceil(share * 5).astype(int)  # 1 to 5; 0 is empty
@@ -218,3 +227,26 @@ def matrix_chart(confusion: Integers) -> Markup:
         d = "".join(f"M{x} {y}h1v1h-1z" for x, y in cells)
         parts.append(tag("path", d=d, fill_opacity=level / 5))
     return picture(count, count, "Confusion matrix, true classes downwards", *parts)
+
+
+def _named_matrix(confusion: Integers, classes: Sequence[str]) -> Markup:
+    cell, longest = 13.0, 18
+    short = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in classes]
+    side = 12 + 5.6 * max(map(len, short))
+    whole = side + cell * len(classes)
+    parts = [tag("rect", x=side, y=side, width=whole - side, height=whole - side, class_="empty")]
+    for place, (name, text) in enumerate(zip(classes, short, strict=True)):
+        middle = side + cell * (place + 0.7)
+        title = tag("title", name)
+        parts.append(tag("text", title, text, x=side - 5, y=middle, class_="tick end side"))
+        turned = f"rotate(-90 {middle:.1f} {side - 5:.1f})"
+        above = tag("text", title, text, x=middle, y=side - 5, transform=turned, class_="tick side")
+        parts.append(above)
+    for t, p in np.argwhere(confusion).tolist():
+        count, share = confusion[t, p], confusion[t, p] / confusion[t].sum()
+        said = f"{classes[t]} called {classes[p]}: {count} rows, {share:.1%} of {classes[t]}"
+        x, y = side + cell * p, side + cell * t
+        opacity = f"{0.15 + 0.85 * share:.2f}"
+        shape = {"x": x, "y": y, "width": cell - 1, "height": cell - 1, "fill_opacity": opacity}
+        parts.append(tag("rect", tag("title", said), **shape))
+    return picture(whole, whole, "Confusion matrix, true classes downwards", *parts)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from hma.report.numbers import percent
-from hma.report.run.charts import matrix_chart, reliability_chart
+from hma.report.run.charts import NAMED, matrix_chart, reliability_chart
 from hma.report.run.run_report import ClassResult, RunReport, Trial
 from hma.report.run.score_views import own_results, styled
 from hma.report.run.verdict import interval
@@ -28,7 +28,7 @@ def matrices(report: RunReport, trial: Trial) -> list[dict[str, object]]:
                 "name": name,
                 "style": style,
                 "cells": _cells(result.confusion, report.classes) if numbered else None,
-                "svg": None if numbered else matrix_chart(result.confusion),
+                "svg": None if numbered else matrix_chart(result.confusion, report.classes),
                 "mistakes": _mistakes(result.confusion, report.classes),
                 "wrong": int(result.confusion.sum() - np.trace(result.confusion)),
             }
@@ -39,6 +39,11 @@ def matrices(report: RunReport, trial: Trial) -> list[dict[str, object]]:
 def cell_size(classes: int) -> int:
     """Return the width of a cell of a confusion matrix in pixels."""
     return 68 if classes <= 4 else 42 if classes <= 10 else 32
+
+
+def least_width(classes: int) -> int:
+    """Return how wide in pixels a picture of a confusion matrix has to be to be read."""
+    return 110 + 12 * classes if classes <= NAMED else 0
 
 
 def _cells(confusion: Integers, classes: tuple[str, ...]) -> list[list[dict[str, object]]]:

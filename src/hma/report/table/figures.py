@@ -8,7 +8,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from hma.printable import printable
-from hma.report.numbers import MINUS
+from hma.report.numbers import MINUS, counted
 from hma.report.statistics import CHANCE
 from hma.report.svg import Scale, picture, spread, tag, ticks
 from hma.report.table import scores
@@ -142,7 +142,9 @@ def _curve(
         path = "M" + "L".join(f"{across(x):.1f} {up(found.mean):.1f}" for x, found in part)
         parts.append(tag("path", d=path, class_="curve", stroke_dasharray=dashes))
         for x, found in part:
-            text = f"{method}: {scores.spread(report.metric, found)}, {found.count} seeds"
+            text = (
+                f"{method}: {scores.spread(report.metric, found)}, {counted(found.count, 'seed')}"
+            )
             place = f"translate({across(x):.1f} {up(found.mean):.1f})"
             title = tag("title", text)
             parts.append(tag("path", title, d=shape, class_="point", transform=place))

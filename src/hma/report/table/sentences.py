@@ -11,10 +11,10 @@ LISTED = 20
 def state(report: TableReport) -> str:
     """Return how much is measured."""
     if report.records == report.cells:
-        return f"All {report.cells} cells are measured, with seeds {_seeds(report)}."
+        return f"All {report.cells} cells are measured, with {_seeds(report)}."
     failed = f", {len(report.failures)} of the others failed" if report.failures else ""
     return (
-        f"{report.records} of {report.cells} cells are measured{failed}; seeds asked for: "
+        f"{report.records} of {report.cells} cells are measured{failed}; asked for: "
         f"{_seeds(report)}."
     )
 
@@ -57,5 +57,5 @@ def _counted(found: Mapping[str, int], records: int) -> str:
 def _seeds(report: TableReport) -> str:
     first, last = report.seeds[0], report.seeds[-1]
     if len(report.seeds) > 2 and report.seeds == tuple(range(first, last + 1)):
-        return f"{first} to {last}"
-    return ", ".join(map(str, report.seeds))
+        return f"seeds {first} to {last}"
+    return f"seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"

@@ -68,7 +68,7 @@ def summarise(
         commits=_counted(record.git_commit or "unknown" for record in held.values()),
         versions=_versions(held.values()),
         notes=table.notes,
-        warnings=tuple(_warnings(held)),
+        warnings=tuple(_warnings(budget, held)),
     )
 
 
@@ -280,8 +280,10 @@ def _versions(records: Iterable[Record]) -> dict[str, dict[str, int]]:
     }
 
 
-def _warnings(held: Mapping[Cell, Record]) -> Iterable[str]:
-    """Yield where rows of one task and seed were not measured on the same data."""
+def _warnings(budget: str, held: Mapping[Cell, Record]) -> Iterable[str]:
+    """Yield where numbers mean nothing, or rows were not measured on the same data."""
+    if budget == "smoke":
+        yield "Budget smoke only shows that every cell runs: these numbers mean nothing."
     seen: dict[tuple[str, int], set[str]] = {}
     for cell, record in held.items():
         seen.setdefault((cell.task, cell.seed), set()).add(record.data_fingerprint)
