@@ -112,10 +112,10 @@ def test_a_kept_picture_is_decoded_once(animals, monkeypatch):
     counted, lock = [], threading.Lock()
     decode = hma.data.image.files.decoded
 
-    def counting(file, shape):
+    def counting(file, **how):
         with lock:
             counted.append(file)
-        return decode(file, shape)
+        return decode(file, **how)
 
     monkeypatch.setattr(hma.data.image.files, "decoded", counting)
     prepared = prepare(open_source(animals), seed=0)
@@ -130,7 +130,9 @@ def test_a_split_reads_nothing_until_it_is_asked(animals, monkeypatch):
     read = []
     decode = hma.data.image.files.decoded
     monkeypatch.setattr(
-        hma.data.image.files, "decoded", lambda *given: (read.append(given[0]), decode(*given))[1]
+        hma.data.image.files,
+        "decoded",
+        lambda file, **how: (read.append(file), decode(file, **how))[1],
     )
     source = ImageFolder(animals, memory_limit=0)
     split = preparation.split(source)

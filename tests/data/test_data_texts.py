@@ -71,6 +71,23 @@ def test_long_texts_are_cut(tmp_path, encoder):
     ]
 
 
+def test_an_encoder_for_lower_case_gets_it(tmp_path, encoder):
+    folder = shutil.copytree(encoder, tmp_path / "encoder")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["do_lower_case"] = False  # this tokenizer keeps capitals
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    rows = [{"text": "A GOOD film", "label": "pos"}, {"text": "bad", "label": "neg"}]
+    source = open_source(written(tmp_path, rows))
+
+    def ids():
+        x = fitted(source, folder).split(source).batch(torch.tensor([0])).x
+        return [WORDS[place] for place in x["input_ids"][0].tolist()]
+
+    assert ids() == ["[CLS]", "[UNK]", "[UNK]", "film", "[SEP]"]
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    assert ids() == ["[CLS]", "a", "good", "film", "[SEP]"]
+
+
 def test_a_preparation_survives_json_and_streams_what_it_splits(tmp_path, encoder):
     source = open_source(written(tmp_path, ROWS))
     preparation = fitted(source, encoder)

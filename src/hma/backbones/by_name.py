@@ -9,7 +9,15 @@ from pathlib import Path
 from torch import nn
 
 from hma.backbones.frozen import Frozen
-from hma.backbones.named_backbone import Asked, Described, Kind, NamedBackbone, Tuning
+from hma.backbones.named_backbone import (
+    Asked,
+    Described,
+    ImagesWanted,
+    Kind,
+    NamedBackbone,
+    Pool,
+    Tuning,
+)
 from hma.backbones.prompts import PromptKind
 from hma.backbones.weights import expect_weights_file, load_weights, read_weights
 from hma.errors import UserError
@@ -37,6 +45,7 @@ def backbone_for(
     frozen: bool = False,
     tuning: Tuning = "full",
     prompts: PromptKind | None = None,
+    pooling: Pool | None = None,
 ) -> Callable[[Described], nn.Module]:
     """Return a function that builds the backbone ``spec`` for a task.
 
@@ -48,6 +57,8 @@ def backbone_for(
         weights: A local file to start from: safetensors, or a state dict that torch saved.
         frozen: Keep the encoder as it is; only the memory and the head learn.
         tuning, prompts: Which part of ``vit:NAME`` trains, see :func:`hma.backbones.vit.vit`.
+        pooling: How ``hf:NAME_OR_DIR`` makes one vector of a text: ``"mean"`` of its tokens or
+            the first one, ``"cls"``; by default as its folder says, or the mean.
 
     Example:
         >>> from types import SimpleNamespace
@@ -66,6 +77,8 @@ vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     if not one.tunes and (tuning != "full" or prompts is not None):
         tuned = " or ".join(other.written for other in BACKBONES if other.tunes)
         raise UserError(f"tuning and prompts are for {tuned}, got {spec!r} with them")
+    if pooling is not None and "text" not in one.takes:
+        raise UserError(f"pooling is for encoders of text, got {spec!r} with {pooling!r}")
     if frozen and tuning == "part":
         raise UserError(f"{spec} can be frozen or tuned in part, not both; leave one of them out")
     if frozen and path is None and not one.pretrained:
@@ -78,12 +91,37 @@ vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     def build(task: Described) -> nn.Module:
         _expect_fit(spec, one, task)
         part: Tuning = "none" if frozen else tuning
-        encoder = one.build(Asked(name, task.shape, path, part, prompts))
+        encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling))
         if path is not None and not one.fits_weights:
             load_weights(encoder, read_weights(path), path, spec)
         return Frozen(encoder) if frozen and not one.tunes else encoder
 
     return build
+
+
+def images_wanted(spec: str) -> ImagesWanted | None:
+    """Return which images the weights of a backbone want; None where that is not known.
+
+    Args:
+        spec: As :func:`backbone_for` takes it.
+
+    Example, not run as a doctest because it needs the vision extra::
+
+        >>> images_wanted("timm:tf_efficientnet_lite0").crop
+        0.875
+    """
+    one, name = _parsed(spec)
+    return one.images(name)
+
+
+def pooling_of(spec: str) -> Pool | None:
+    """Return how a text encoder was made to be pooled; None for a backbone of other rows.
+
+    Args:
+        spec: As :func:`backbone_for` takes it.
+    """
+    one, name = _parsed(spec)
+    return one.pooling(name)
 
 
 def default_backbone(kind: Kind, shape: tuple[int, ...]) -> str:

@@ -7,14 +7,20 @@ from typing import Any
 
 from torch import nn
 
-from hma.backbones.named_backbone import NamedBackbone
+from hma.backbones.named_backbone import NamedBackbone, Pool
 from hma.backbones.text import TransformerFeatures
 from hma.backbones.weights import State, load_weights, read_weights, shown
 from hma.errors import UserError, reason
-from hma.extras import needed_beside_torchvision
+from hma.extras import needed, needed_beside_torchvision
+from hma.json_files import read_json
+
+POOLING = "1_Pooling/config.json"
+"""Where sentence-transformers says how the tokens of a text become one vector."""
 
 
-def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> TransformerFeatures:
+def hf_backbone(
+    name: str, tokens: int, weights: Path | None = None, pooling: Pool | None = None
+) -> TransformerFeatures:
     """Load a text encoder from a folder or from the local cache; nothing is downloaded.
 
     Args:
@@ -22,6 +28,7 @@ def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> Transfor
             has been downloaded before.
         tokens: Largest number of tokens in a row.
         weights: A local file to take the weights from instead.
+        pooling: How a text becomes one vector; by default as :func:`pooling_of` says.
     """
     transformers = needed_beside_torchvision("transformers", "this backbone", extra="text")
     folder = Path(name).expanduser()
@@ -50,7 +57,35 @@ def hf_backbone(name: str, tokens: int, weights: Path | None = None) -> Transfor
         load_weights(model, _encoder_part(read_weights(weights), model), weights, f"hf:{name}")
     if isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler.requires_grad_(False)  # no feature passes through it
-    return TransformerFeatures(model)
+    return TransformerFeatures(model, pooling or pooling_of(name))
+
+
+def pooling_of(name: str) -> Pool:
+    """Return how an encoder was made to be pooled: as sentence-transformers says, or the mean.
+
+    Args:
+        name: A folder, or a name in the local cache.
+    """
+    folder = Path(name).expanduser()
+    path: Any = folder / POOLING
+    if not folder.is_dir():
+        hub = needed("huggingface_hub", "an encoder by name")
+        try:
+            path = hub.try_to_load_from_cache(name, POOLING)
+        except ValueError:  # no name of the hub; loading it tells
+            path = None
+    if not isinstance(path, str | Path) or not Path(path).is_file():
+        return "mean"
+    said = read_json(Path(path), dict, remedy=f"give pooling, or repair {name}")
+    modes = {n for n, on in said.items() if n.startswith("pooling_mode_") and on is True}
+    if modes == {"pooling_mode_cls_token"}:
+        return "cls"
+    if modes != {"pooling_mode_mean_tokens"}:
+        raise UserError(
+            f"hf:{name} pools by {', '.join(sorted(modes)) or 'nothing'}, which is not known here; "
+            "choose with pooling 'mean' or 'cls'"
+        )
+    return "mean"
 
 
 def _encoder_part(state: State, model: Any) -> State:
@@ -87,8 +122,9 @@ NAMED = (
     NamedBackbone(
         "hf:NAME_OR_DIR",
         ("text",),
-        lambda asked: hf_backbone(asked.name, asked.shape[0], asked.weights),
+        lambda asked: hf_backbone(asked.name, asked.shape[0], asked.weights, asked.pooling),
         fits_weights=True,
         pretrained=True,
+        pooling=pooling_of,
     ),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from torch import nn
 
@@ -11,6 +11,7 @@ from hma.backbones.prompts import PromptKind
 
 Kind = Literal["table", "image", "graph", "text"]
 Tuning = Literal["full", "part", "none"]
+Pool = Literal["mean", "cls"]
 
 
 class Described(Protocol):
@@ -41,6 +42,7 @@ class Asked:
         shape: Shape of one row.
         weights: A local file to start from.
         tuning, prompts: Which part trains, for backbones that can be tuned in part.
+        pooling: How a text becomes one vector; None for what the encoder was made for.
     """
 
     name: str
@@ -48,6 +50,25 @@ class Asked:
     weights: Path | None = None
     tuning: Tuning = "full"
     prompts: PromptKind | None = None
+    pooling: Pool | None = None
+
+
+class ImagesWanted(NamedTuple):
+    """What the images were like that weights have been trained and tested on.
+
+    Args:
+        image_size: Side in pixels.
+        crop: Share of the shorter side that is cut out of the middle; None for whole images,
+            squashed.
+        interpolation: How they are resized.
+        mean, std: Of each channel.
+    """
+
+    image_size: int
+    crop: float | None
+    interpolation: Literal["bilinear", "bicubic"]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,8 @@ class NamedBackbone:
         fits_weights: Whether ``build`` takes care of weights itself.
         tunes: Whether ``build`` takes care of ``tuning`` itself, and so of being frozen.
         pretrained: Whether it brings weights without being given any.
+        images: Says, from the name after the colon, which images its weights want.
+        pooling: Says how what it makes of the tokens of a text becomes one vector.
     """
 
     written: str
@@ -69,6 +92,8 @@ class NamedBackbone:
     fits_weights: bool = False
     tunes: bool = False
     pretrained: bool = False
+    images: Callable[[str], ImagesWanted | None] = lambda name: None
+    pooling: Callable[[str], Pool | None] = lambda name: None
 
     @property
     def family(self) -> str:

@@ -1,12 +1,12 @@
 """Features from a text Transformer: any encoder with Hugging Face's call convention."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
-Pool = Literal["mean", "cls"]
+from hma.backbones.named_backbone import Pool
 
 
 def mean_of_seen(hidden: Tensor, seen: Tensor) -> Tensor:

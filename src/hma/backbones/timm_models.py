@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.efficientnet_names import from_first_port, named_for_timm
-from hma.backbones.named_backbone import NamedBackbone
+from hma.backbones.named_backbone import ImagesWanted, NamedBackbone
 from hma.backbones.weights import (
     State,
     difference,
@@ -82,15 +82,7 @@ def timm_model(
         settings: Further arguments of ``timm.create_model``, such as ``depth``.
     """
     timm = _timm()
-    architecture = name.partition(".")[0]
-    if not timm.is_model(architecture):
-        close = get_close_matches(architecture, timm.list_models(), n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
-        raise UserError(f"timm has no model called {architecture!r}; {hint}")
-    try:
-        known = timm.get_pretrained_cfg(name)
-    except RuntimeError as error:
-        raise UserError(f"timm:{name} cannot be built: {reason(error)}") from error
+    known = _settings(timm, name)
     given: dict[str, Any] = {"num_classes": 0, "in_chans": shape[0]}
     if known is not None and known.fixed_input_size:
         given["img_size"] = tuple(shape[1:])
@@ -104,6 +96,40 @@ def timm_model(
         raise
     except UNFIT as error:
         raise _cannot_take(name, shape, error) from error
+
+
+def images_wanted(name: str) -> ImagesWanted | None:
+    """Return the images that timm tests a model on; None where it does not say.
+
+    A model of timm that is tested on images squashed or with a border gets them squashed.
+
+    Args:
+        name: A name of ``timm.list_models()``; with the tag of its weights where they are not
+            those that timm would fetch.
+    """
+    known = _settings(_timm(), name)
+    if known is None or known.crop_pct is None:
+        return None
+    return ImagesWanted(
+        image_size=known.input_size[-1],
+        crop=known.crop_pct if known.crop_mode == "center" else None,
+        interpolation="bilinear" if known.interpolation == "bilinear" else "bicubic",
+        mean=tuple(known.mean),
+        std=tuple(known.std),
+    )
+
+
+def _settings(timm: Any, name: str) -> Any:
+    """Return what timm says of the weights of a model."""
+    architecture = name.partition(".")[0]
+    if not timm.is_model(architecture):
+        close = get_close_matches(architecture, timm.list_models(), n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
+        raise UserError(f"timm has no model called {architecture!r}; {hint}")
+    try:
+        return timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        raise UserError(f"timm:{name} cannot be built: {reason(error)}") from error
 
 
 def _cannot_take(name: str, shape: tuple[int, ...], error: Exception) -> UserError:
@@ -169,5 +195,6 @@ NAMED = (
         ("image",),
         lambda asked: timm_backbone(asked.name, asked.shape, asked.weights),
         fits_weights=True,
+        images=images_wanted,
     ),
 )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hma.backbones.frozen import Frozen
 from hma.backbones.named_backbone import NamedBackbone, Tuning
 from hma.backbones.prompts import PromptKind, Prompts
-from hma.backbones.timm_models import timm_model
+from hma.backbones.timm_models import images_wanted, timm_model
 from hma.config import wrong_choice
 from hma.errors import UserError
 
@@ -162,5 +162,6 @@ NAMED = (
         ),
         fits_weights=True,
         tunes=True,
+        images=images_wanted,
     ),
 )

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from torch import nn
 
-from hma.backbones.by_name import backbone_for
-from hma.backbones.named_backbone import Described
+from hma.backbones.by_name import backbone_for, images_wanted, pooling_of
+from hma.backbones.named_backbone import Described, Pool
 from hma.config import HMAConfig
 from hma.data import Aim, PreparationOptions, is_builtin
 from hma.errors import UserError
@@ -55,6 +55,9 @@ class BackboneOptions:
     encoder."""
     prompts: Literal["first", "deep"] | None = None
     """For vit:NAME: 5 learned tokens from the first block on, or new ones for every block."""
+    pooling: Pool | None = None
+    """For hf:NAME_OR_DIR: the mean of a text's tokens or the first one; by default as its folder
+    says, or the mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +94,34 @@ class RunOptions(DataOptions, BackboneOptions):
     def backbone_factory(self, weights: str | None = None) -> Callable[[Described], nn.Module]:
         """Return what builds the backbone, from ``weights`` if a file is given."""
         assert self.backbone is not None
+        # runs were pooled by the mean before their options said it
+        pooling = self.pooling or ("mean" if self.backbone.startswith("hf:") else None)
         return backbone_for(
             self.backbone,
             weights=weights,
             frozen=self.frozen_backbone,
             tuning=self.tuning,
             prompts=self.prompts,
+            pooling=pooling,
         )
+
+    def as_weights_want(self) -> Self:
+        """Return the options with what the backbone's weights want, wherever nothing was asked.
+
+        That is how images are resized and normalised, but for built-in data, which is prepared
+        as its authors do; and how a text becomes one vector.
+        """
+        if self.backbone is None:
+            return self
+        given, wanted = self.preparation, None
+        asked = "measured" if is_builtin(self.source) or self.weights is None else "weights"
+        if (given.transform or asked) == "weights":
+            wanted = images_wanted(self.backbone)
+        if wanted is not None:
+            missing = {k: v for k, v in wanted._asdict().items() if not getattr(given, k)}
+            given = replace(given, transform="weights", **missing)
+        pooling = self.pooling or pooling_of(self.backbone)
+        return replace(self, preparation=given, pooling=pooling)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON values."""

@@ -57,6 +57,7 @@ def train(
         progress: Shows how far the training is.
         say: Called with a line for each thing that is done.
     """
+    options = options.as_weights_want()
     prepared = prepared_from(options, download=download)
     task = prepared.task
     if options.backbone is None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.image.rows import ImageRows, Shape, resized, shape_with
+from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, resized, shape_with
 from hma.data.labels import digest
 from hma.extras import needed
 from hma.targets import Classes
@@ -53,10 +53,10 @@ class ArrayImages(ImageRows):
         channels, height, width = self.images.shape[1:]
         return (channels, height, width) if size is None else (channels, size, size)
 
-    def read(self, rows: Tensor, shape: Shape, *, keep: bool) -> Tensor:
+    def read(self, rows: Tensor, shape: Shape, *, keep: bool, resizing: Resizing = WHOLE) -> Tensor:
         """Return images ``(B, C, H, W)``, resized where ``shape`` is another."""
         shape_with(self.name, self.images.shape[1], shape)
-        return resized(self.images[rows], shape)
+        return resized(self.images[rows], shape, resizing)
 
     def describe(self, place: int) -> str:
         """Return the number of the image."""

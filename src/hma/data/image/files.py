@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hma.data.image.crops import part_of
-from hma.data.image.rows import ImageRows, Shape, shape_with
+from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, middle, shape_with
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.files import expect_regular
@@ -65,7 +65,7 @@ class ImageFiles(ImageRows):
             raise UserError(f"none of the {len(found)} images in {path} can be read")
         self.files = [file for file, _ in kept]
         self.labels = [label for _, label in kept if label is not None] or None
-        self._kept: dict[Shape, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[tuple[Shape, Resizing], tuple[Tensor, Tensor]] = {}
 
     def __len__(self) -> int:
         return len(self.files)
@@ -87,27 +87,28 @@ class ImageFiles(ImageRows):
             size = SMALL_SIZE if side <= SMALL_SIDE else LARGE_SIZE
         return channels, size, size
 
-    def read(self, rows: Tensor, shape: Shape, *, keep: bool) -> Tensor:
+    def read(self, rows: Tensor, shape: Shape, *, keep: bool, resizing: Resizing = WHOLE) -> Tensor:
         """Return the pictures decoded, gray or in colour, and resized; ``(B, C, H, W)`` bytes."""
         if shape[0] not in (1, 3):
             shape_with(self.name, 3, shape)
         if not keep or len(self) * int(np.prod(shape)) > self.memory_limit:
-            return self._decoded(rows.tolist(), shape)
-        if shape not in self._kept:
+            return self._decoded(rows.tolist(), shape, resizing)
+        if (shape, resizing) not in self._kept:
             pixels = torch.empty(len(self), *shape, dtype=torch.uint8)
-            self._kept[shape] = pixels, torch.zeros(len(self), dtype=torch.bool)
-        pixels, held = self._kept[shape]
+            self._kept[shape, resizing] = pixels, torch.zeros(len(self), dtype=torch.bool)
+        pixels, held = self._kept[shape, resizing]
         new = torch.tensor(sorted(set(rows[~held[rows]].tolist())), dtype=torch.long)
         for part in torch.split(new, READ) if len(new) else ():
-            pixels[part] = self._decoded(part.tolist(), shape)
+            pixels[part] = self._decoded(part.tolist(), shape, resizing)
             held[part] = True
         return pixels[rows]
 
-    def _decoded(self, rows: list[int], shape: Shape) -> Tensor:
+    def _decoded(self, rows: list[int], shape: Shape, resizing: Resizing) -> Tensor:
         if not rows:
             return torch.empty(0, *shape, dtype=torch.uint8)
         files = [self.files[row] for row in rows]
-        return torch.stack(list(self._pool.map(decoded, files, [shape] * len(files))))
+        how = partial(decoded, shape=shape, resizing=resizing)
+        return torch.stack(list(self._pool.map(how, files)))
 
     def read_crops(self, rows: Tensor, shape: Shape, dice: Tensor) -> Tensor:
         """Return a part of each picture, cut out at its full size and then resized.
@@ -143,13 +144,14 @@ class ImageFiles(ImageRows):
         return found.hexdigest()
 
 
-def decoded(file: Path, shape: Shape) -> Tensor:
+def decoded(file: Path, shape: Shape, resizing: Resizing = WHOLE) -> Tensor:
     """Return one picture as bytes ``(C, H, W)``."""
     channels, height, width = shape
     mode = "L" if channels == 1 else "RGB"
+    least = 2 / (resizing.crop or 1.0)
     with _readable(file):
-        image = _opened(file, mode, (2 * width, 2 * height)).convert(mode)
-        return _pixels(image, shape)
+        image = _opened(file, mode, (int(least * width), int(least * height))).convert(mode)
+        return _pixels(image, shape, resizing)
 
 
 def decoded_part(file: Path, shape: Shape, dice: Sequence[float]) -> Tensor:
@@ -161,10 +163,14 @@ def decoded_part(file: Path, shape: Shape, dice: Sequence[float]) -> Tensor:
         return _pixels(image.crop((left, top, left + width, top + height)), shape)
 
 
-def _pixels(image: "Image", shape: Shape) -> Tensor:
+def _pixels(image: "Image", shape: Shape, resizing: Resizing = WHOLE) -> Tensor:
     channels, height, width = shape
-    if image.size != (width, height):
-        image = image.resize((width, height), needed("PIL.Image", "images").Resampling.BILINEAR)
+    tall, wide = resizing.sides(image.height, image.width, shape)
+    if image.size != (wide, tall):
+        methods = needed("PIL.Image", "images").Resampling
+        image = image.resize((wide, tall), methods[resizing.interpolation.upper()])
+    top, left = middle((tall, wide), (height, width))
+    image = image.crop((left, top, left + width, top + height))
     array = np.array(image, dtype=np.uint8).reshape(height, width, channels)
     return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from hma.data.image.crops import THROWS, dice_of, parts_of, words_of
 from hma.data.image.files import ImageFiles
 from hma.data.image.folder import ImageFolder
-from hma.data.image.rows import ImageRows, Shape
+from hma.data.image.rows import ImageRows, Resizing, Shape
 from hma.data.image.split import (
     AUGMENTATIONS,
     Augmentation,
@@ -22,7 +22,7 @@ from hma.data.image.split import (
     normalised,
     shifted_and_mirrored,
 )
-from hma.data.options import PreparationOptions, Transform
+from hma.data.options import Interpolation, PreparationOptions, Transform
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch
@@ -36,6 +36,7 @@ AUGMENTATION: dict[Transform, Augmentation] = {
     "measured": "shift",
     "vit": "crop",
     "vit-mirror": "mirror",
+    "weights": "crop",
 }
 VIT_SIZE, VIT_GRAY = 224, 0.5
 """Side in pixels, and both mean and deviation of each channel, that Vision Transformers expect."""
@@ -47,9 +48,11 @@ class ImagePreparation(Preparation):
 
     Args:
         shape: Channels, height, width.
-        mean, std: Of each channel over the training rows.
+        mean, std: Of each channel over the training rows, or those that weights were trained with.
         unit: Whether pixels run from black to full brightness, rather than being any numbers.
         augmentation: What training does at random, where it is asked to.
+        interpolation, crop: How images come to their size, see
+            :class:`hma.data.image.rows.Resizing`.
     """
 
     shape: Shape
@@ -57,6 +60,8 @@ class ImagePreparation(Preparation):
     std: tuple[float, ...]
     unit: bool
     augmentation: Augmentation = "shift"
+    interpolation: Interpolation = "bilinear"
+    crop: float | None = None
 
     kind = "image"
     fields_in_json: ClassVar = {
@@ -65,6 +70,8 @@ class ImagePreparation(Preparation):
         "std": list[float],
         "unit": bool,
         "augmentation": Default(Augmentation, "shift"),
+        "interpolation": Default(Interpolation, "bilinear"),
+        "crop": Default(float | None),
     }
 
     def __post_init__(self) -> None:
@@ -76,6 +83,13 @@ class ImagePreparation(Preparation):
             0 < std < math.inf for std in self.std
         ):
             raise ValueError(f"mean {self.mean} and std {self.std} must be finite, std above 0")
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise ValueError(f"crop must be above 0 and at most 1, got {self.crop}")
+
+    @property
+    def resizing(self) -> Resizing:
+        """How images come to their size."""
+        return Resizing(self.interpolation, self.crop)
 
     def split(
         self,
@@ -94,7 +108,7 @@ class ImagePreparation(Preparation):
         images = self._checked(source)
         rows = torch.arange(len(source)) if places is None else torch.as_tensor(list(places))
         labels = self.labels_of(source, places)
-        read = partial(_read, images, rows.long(), self.shape)
+        read = partial(self._read, images, rows.long())
         variant = (
             None
             if augment_seed is None
@@ -115,7 +129,7 @@ class ImagePreparation(Preparation):
         """
         if isinstance(source, ImageFolder):
             for rows in torch.split(torch.arange(len(source)), READ):
-                source.read(rows, self.shape, keep=True)
+                self._read(source, torch.arange(len(source)), rows)
         seeds = {"train": seed if options.augment else None}
         return {
             name: self.split(source, rows, augment_seed=seeds.get(name))
@@ -132,11 +146,11 @@ class ImagePreparation(Preparation):
         """Return images as training sees them in an epoch."""
         wanted = rows[places]
         if self.augmentation == "shift":
-            plain = images.read(wanted, self.shape, keep=True)
+            plain = self._read(images, rows, places)
             return shifted_and_mirrored(plain, *draws(places, seed, epoch))
         dice = dice_of(words_of(places, seed, epoch), 1 + THROWS)
         if self.augmentation == "mirror":
-            seen = images.read(wanted, self.shape, keep=True)
+            seen = self._read(images, rows, places)
         elif isinstance(images, ImageFiles):
             seen = images.read_crops(wanted, self.shape, dice[:, 1:])
         else:
@@ -149,8 +163,12 @@ class ImagePreparation(Preparation):
         images = self._checked(source)
         split = self.split(source)
         for rows in torch.split(torch.arange(len(source)), batch_size):
-            x = normalised(images.read(rows, self.shape, keep=False), split.mean, split.std)
+            pixels = images.read(rows, self.shape, keep=False, resizing=self.resizing)
+            x = normalised(pixels, split.mean, split.std)
             yield Batch(x, split.labels[rows], rows)
+
+    def _read(self, images: ImageRows, rows: Tensor, places: Tensor) -> Tensor:
+        return images.read(rows[places], self.shape, keep=True, resizing=self.resizing)
 
     def _checked(self, source: Source) -> ImageRows:
         expect_kind(source, self.kind)
@@ -165,9 +183,15 @@ class ImagePreparation(Preparation):
 
     def facts(self) -> dict[str, Any]:
         """Say what is done to the images."""
+        resize = f"to a square of that size, {self.interpolation}; whole image, no crop"
+        if self.crop is not None:
+            resize = (
+                f"sides in their ratio, {self.interpolation}; the middle of {100 * self.crop:g}% "
+                "of the shorter side is kept"
+            )
         return {
             "channels, height, width": list(self.shape),
-            "resize": "to a square of that size, bilinear; whole image, no crop",
+            "resize": resize,
             "mean": list(self.mean),
             "std": list(self.std),
         }
@@ -182,14 +206,25 @@ def fit_images(
 ) -> ImagePreparation:
     """Learn size, channels, mean and deviation from the rows at ``places``.
 
-    The transforms for Vision Transformers fix all of these but the channels.
+    The transforms for Vision Transformers and for weights fix all of these but the channels.
     """
     images = cast("ImageRows", source)
     transform = options.transform or "measured"
     fixed = transform != "measured"
     size = options.image_size or (VIT_SIZE if fixed else None)
     shape = images.shape_for(places, size)
-    mean, std = _measured(images, places, shape) if not fixed else ((VIT_GRAY,) * shape[0],) * 2
+    resizing = Resizing(options.interpolation or "bilinear", options.crop)
+    if options.mean:
+        mean, std = _for_channels(options.mean, shape[0]), _for_channels(options.std, shape[0])
+    elif transform == "weights":
+        raise UserError(
+            "transform 'weights' is for weights that are known to say how they want images, those "
+            "of timm:NAME and vit:NAME; give mean and std, or use transform 'measured'"
+        )
+    elif fixed:
+        mean = std = (VIT_GRAY,) * shape[0]
+    else:
+        mean, std = _measured(images, places, shape, resizing)
     if fixed and not images.unit:
         raise UserError(
             f"transform {transform!r} is for pixels from 0 to 255, but {source.name} holds arrays "
@@ -202,6 +237,8 @@ def fit_images(
         std,
         bool(images.unit),
         augmentation=AUGMENTATION[transform],
+        interpolation=resizing.interpolation,
+        crop=resizing.crop,
         target=target,
     )
 
@@ -213,13 +250,18 @@ def as_they_are(classes: tuple[str, ...], shape: tuple[int, ...]) -> ImagePrepar
     return ImagePreparation(classes, (channels, height, width), zeros, ones, unit=True)
 
 
+def _for_channels(values: tuple[float, ...], channels: int) -> tuple[float, ...]:
+    """Return a value for each channel: those given, or their mean where the channels are others."""
+    return values if len(values) == channels else (sum(values) / len(values),) * channels
+
+
 def _measured(
-    images: ImageRows, places: Sequence[int], shape: Shape
+    images: ImageRows, places: Sequence[int], shape: Shape, resizing: Resizing
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and deviation of each channel."""
     count, total, squares = 0, torch.zeros(shape[0]).double(), torch.zeros(shape[0]).double()
     for rows in torch.split(torch.as_tensor(list(places)), READ):
-        pixels = images.read(rows, shape, keep=True)
+        pixels = images.read(rows, shape, keep=True, resizing=resizing)
         # bytes add up exactly, in any order
         values = pixels.long() if pixels.dtype == torch.uint8 else pixels.double()
         count += values.numel() // shape[0]
@@ -230,7 +272,3 @@ def _measured(
     std = (squares / count - mean * mean).clamp(min=0).sqrt()
     std[std < 1e-6 * scale] = scale  # a channel of one brightness
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
-
-
-def _read(images: ImageRows, rows: Tensor, shape: Shape, places: Tensor) -> Tensor:
-    return images.read(rows[places], shape, keep=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hma.data.image.array import picture
 from hma.data.image.preparation import as_they_are
-from hma.data.image.rows import ImageRows, Shape, resized, shape_with
+from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, resized, shape_with
 from hma.data.labels import digest
 from hma.data.sets.mnist import TRAIN, mnist_images
 from hma.data.sets.named_set import Asked, NamedSet
@@ -57,12 +57,12 @@ class PaintedImages(ImageRows):
         height, width = self.images.shape[1:]
         return (2, height, width) if size is None else (2, size, size)
 
-    def read(self, rows: Tensor, shape: Shape, *, keep: bool) -> Tensor:
+    def read(self, rows: Tensor, shape: Shape, *, keep: bool, resizing: Resizing = WHOLE) -> Tensor:
         """Return painted images ``(B, 2, H, W)``, floats from 0 to 1."""
         shape_with(self.name, 2, shape)
         gray = self.images[self.image[rows], None].float() / 255  # (B, 1, H, W)
         paint = PAINT[self.colour[rows], :, None, None]  # (B, 2, 1, 1)
-        return resized(gray * paint, shape)
+        return resized(gray * paint, shape, resizing)
 
     def describe(self, place: int) -> str:
         """Return the number of the image and its colour."""

@@ -14,8 +14,9 @@ from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch
 from hma.data.text.files import TextFile, present
-from hma.data.text.tokenizer import load_tokenizer, vocabulary_of
+from hma.data.text.tokenizer import load_tokenizer, texts_wanted, vocabulary_of
 from hma.errors import UserError
+from hma.json_files import Default
 from hma.targets import Target
 
 CHUNK = 1024
@@ -57,14 +58,21 @@ class TextPreparation(Preparation):
         encoder: Folder or name of the encoder.
         max_length: Tokens kept of each text.
         vocabulary: SHA-256 of the tokenizer's vocabulary, so that another is noticed.
+        lower_case: Whether texts are lower-cased before the tokenizer sees them.
     """
 
     encoder: str
     max_length: int
     vocabulary: str
+    lower_case: bool = False
 
     kind = "text"
-    fields_in_json: ClassVar = {"encoder": str, "max_length": int, "vocabulary": str}
+    fields_in_json: ClassVar = {
+        "encoder": str,
+        "max_length": int,
+        "vocabulary": str,
+        "lower_case": Default(bool, False),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,6 +120,7 @@ class TextPreparation(Preparation):
         tokens: list[list[int]] = []
         for first in range(0, len(texts), CHUNK):
             part = list(texts[first : first + CHUNK])
+            part = [text.lower() for text in part] if self.lower_case else part
             cut = self._tokenizer(part, truncation=True, max_length=self.max_length)
             tokens += cut["input_ids"]
         lengths = torch.tensor([len(ids) for ids in tokens], dtype=torch.long)
@@ -124,7 +133,8 @@ class TextPreparation(Preparation):
 
     def facts(self) -> dict[str, Any]:
         """Say what is done to the texts."""
-        return {"encoder": self.encoder, "tokens kept": self.max_length}
+        lower = {"lower-cased first": True} if self.lower_case else {}
+        return {"encoder": self.encoder, "tokens kept": self.max_length, **lower}
 
 
 def fit_texts(
@@ -142,7 +152,13 @@ def fit_texts(
             "brings"
         )
     tokenizer = load_tokenizer(options.encoder)
-    longest = min(options.max_length, tokenizer.model_max_length)
+    wanted = texts_wanted(options.encoder, tokenizer)
+    longest = min(options.max_length or wanted.tokens, tokenizer.model_max_length)
     return TextPreparation(
-        classes, options.encoder, longest, vocabulary_of(tokenizer), target=target
+        classes,
+        options.encoder,
+        longest,
+        vocabulary_of(tokenizer),
+        wanted.lower_case,
+        target=target,
     )

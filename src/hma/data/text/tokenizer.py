@@ -4,13 +4,16 @@ import hashlib
 import json
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 from hma.errors import UserError
 from hma.extras import needed
+from hma.json_files import read_json
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 REASON = 200
+MOST_TOKENS = 512
+"""Kept of a text where nothing less is said; some tokenizers claim to take any number."""
 
 
 def load_tokenizer(encoder: str) -> Any:
@@ -58,6 +61,42 @@ def encoder_folder(encoder: str) -> Path:
         f"{folder} holds no tokenizer ({', '.join(TOKENIZER_FILES)}); give the folder of a Hugging "
         "Face model"
     )
+
+
+class TextsWanted(NamedTuple):
+    """What texts an encoder was made for.
+
+    Args:
+        tokens: Most tokens of a text.
+        lower_case: Whether texts are lower-cased before its tokenizer sees them.
+    """
+
+    tokens: int
+    lower_case: bool = False
+
+
+def texts_wanted(encoder: str, tokenizer: Any) -> TextsWanted:
+    """Return what sentence-transformers says of an encoder, or its tokenizer and model.
+
+    Args:
+        encoder: Folder or name, as :func:`load_tokenizer` takes it.
+        tokenizer: Its tokenizer.
+    """
+    folder = encoder_folder(encoder) if _is_folder(encoder) else _cached(encoder)
+    said, model = _said(folder / "sentence_bert_config.json"), _said(folder / "config.json")
+    limits = (
+        said.get("max_seq_length"), tokenizer.model_max_length, model.get("max_position_embeddings")
+    )  # fmt: skip
+    least = min(int(limit) for limit in (*limits, MOST_TOKENS) if isinstance(limit, int | float))
+    return TextsWanted(max(least, 1), said.get("do_lower_case") is True)
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """Return what a file says; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    found: dict[str, Any] = read_json(path, dict, remedy="restore the folder of the encoder")
+    return found
 
 
 def vocabulary_of(tokenizer: Any) -> str:
