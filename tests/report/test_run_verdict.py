@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 from hma.report.numbers import duration, probability, size
+from hma.report.run import render
 from hma.report.run.run_report import PLAIN, ClassResult, Comparison, RunReport, Trial
-from hma.report.run.verdict import amount, change, interval, verdict
+from hma.report.run.score_views import score_rows
+from hma.report.run.verdict import (
+    amount,
+    best_simple,
+    change,
+    interval,
+    judged,
+    verdict,
+)
 from hma.report.statistics import Calibration, Interval
 from hma.targets import Classes
 
@@ -69,6 +78,66 @@ def test_better_beyond_chance_is_said_with_its_numbers():
 )
 def test_beyond_chance_needs_interval_and_test(differences, p, metric, outcome):
     assert said(metric=metric, differences=differences, p=p).outcome == outcome
+
+
+def with_simple(metric="accuracy", simple=(), **given):
+    one = trial(**given)
+    rows = {name: {metric: value} for name, value in simple}
+    one = replace(one, simple=rows)
+    return verdict(report_of(one, metric), one)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_nobody_has_won_whom_a_simple_row_beats(sign):
+    """The false winner: 36 against 89 beyond chance, while a linear head reaches 94."""
+    plain, memory = (0.36, 0.89)[::sign]
+    differences = (0.53, 0.46, 0.60) if sign == 1 else (-0.53, -0.60, -0.46)
+    simple = [("kNN", 0.90), ("logistic regression", 0.94)]
+    found = with_simple(
+        simple=simple, differences=differences, p=1e-9, plain=plain, memory=memory, only=(1, 107)
+    )
+    assert (found.outcome, found.headline) == ("simple", "Logistic regression is better than both")
+    assert "beyond chance" not in found.headline + found.sentence
+    assert "The best simple row, logistic regression, reaches 94.0%." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"), [(0.859, "better"), (0.86, "simple"), (0.861, "simple")]
+)
+def test_a_winner_beats_the_best_simple_row(value, outcome):
+    rows = [("PARAM", value), ("kNN", 0.1), ("broken", math.nan)]
+    found = with_simple(simple=rows, differences=(0.06, 0.02, 0.10), p=0.007)
+    assert found.outcome == outcome
+    assert (
+        found.headline
+        == {
+            0.859: "HMA is better, beyond chance",
+            0.86: "PARAM is as good as the better",
+            0.861: "PARAM is better than both",
+        }[value]
+    )
+
+
+def test_the_best_simple_row_has_the_least_where_less_is_better():
+    rows = {"kNN": {"nll": 0.9}, "logistic regression": {"nll": 0.4, "accuracy": 0.5}}
+    assert best_simple("nll", rows) == ("logistic regression", 0.4)
+    assert best_simple("auroc", rows) is None
+    apart = Comparison(context="alone", differences={"nll": Interval(-0.2, -0.3, -0.1)})
+    assert judged("nll", apart, 0.7, 0.5, ("logistic regression", 0.4))[0] == "simple"
+    assert judged("nll", apart, 0.7, 0.3, ("logistic regression", 0.4))[0] == "better"
+
+
+def test_simple_rows_stand_in_the_table_of_scores(report):
+    (one,) = report.tests
+    shown = replace(one, simple={"logistic regression": {"accuracy": 1.0, "nll": 0.01}})
+    page = render(replace(report, tests=(shown,)))
+    assert "Logistic regression is better than both" in page
+    assert "beyond chance:" not in page
+    rows = {row["name"]: row for row in score_rows(shown)}
+    cells = dict(zip(one.results[0].scores, rows["logistic regression"]["cells"], strict=True))
+    assert cells["accuracy"] == ("100.0%", "", True)
+    assert cells["macro F1"] == ("\u2014", "", False)
+    assert all(not row["cells"][0][2] for name, row in rows.items() if name[0] != "l")
 
 
 def test_no_difference_is_not_called_chance():

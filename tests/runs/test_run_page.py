@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from hma.config import HMAConfig
+from hma.errors import UserError
+from hma.json_files import write_json
 from hma.runs import MEMORY, RunOptions, train
+from hma.runs.folder import SIMPLE
 from hma.runs.page import report_of
 from hma.training import Recipe, SilentProgress
 
@@ -41,3 +44,16 @@ def test_attention_in_both_orders_is_of_different_batches(run):
     shuffled, in_order, _ = report_of(run).attention
     assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
     assert np.abs(shuffled.overall - in_order.overall).max() > 1e-3
+
+
+def test_simple_rows_of_the_folder_are_on_the_page(run):
+    assert report_of(run).tests[0].simple == {}
+    rows = {"test": {"logistic regression": {"accuracy": 0.5, "nll": 1.0}}}
+    try:
+        write_json(run.folder / SIMPLE, rows, sealed=True)
+        assert report_of(run).tests[0].simple == rows["test"]
+        (run.folder / SIMPLE).write_text('{"test": 3}')
+        with pytest.raises(UserError, match=r"simple\.json is damaged"):
+            report_of(run)
+    finally:
+        (run.folder / SIMPLE).unlink()

@@ -35,6 +35,7 @@ MEMORY: Which = "memory"
 PLAIN: Which = "plain"
 OPTIONS, PREPARATION, PLACES = "run.json", "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
+SIMPLE = "simple.json"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,16 @@ class Run:
     def record(self, which: Which) -> Record:
         """Return the record of one of the two trainings."""
         return Record.read(self.folder / which / "record.json")
+
+    @property
+    def simple_rows(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Scores of simple methods on the same rows: test split -> row -> metric -> value."""
+        path = self.folder / SIMPLE
+        if not path.is_file():
+            return {}
+        shape = dict[str, dict[str, dict[str, float]]]
+        found: dict[str, dict[str, dict[str, float]]] = read_json(path, shape, remedy=REMEDY)
+        return found
 
     def prepared(self) -> Prepared:
         """Open the training data again and make the same task of it."""

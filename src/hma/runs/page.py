@@ -58,6 +58,7 @@ def report_of(run: Run) -> RunReport:
         plain_record=run.record(PLAIN).to_json() if run.has_plain else None,
         plain=None if plain is None else plain.module,
         training_rows=_training_rows(prepared),
+        simple=run.simple_rows,
         batch_size=rows,
         seed=run.options.seed,
         notes=_notes(prepared),

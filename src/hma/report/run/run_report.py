@@ -95,6 +95,8 @@ class Trial:
     rows: int
     results: tuple[Result, ...]
     comparisons: tuple[Comparison, ...]
+    simple: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What simple methods come to on the same rows: row -> metric -> value."""
 
 
 @dataclass(frozen=True, kw_only=True)

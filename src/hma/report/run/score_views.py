@@ -14,6 +14,7 @@ from hma.report.run.charts import (
 )
 from hma.report.run.run_report import MEMORY, PLAIN, ClassResult, Result, RunReport, Trial
 from hma.report.run.verdict import (
+    ahead,
     amount,
     change,
     change_interval,
@@ -106,13 +107,20 @@ def score_rows(trial: Trial) -> list[dict[str, object]]:
                 else probability(found.p_value),
             }
         )
+    for name, scores in trial.simple.items():
+        values = {m: scores.get(m, math.nan) for m in best}
+        cells = [(amount(m, value), "", value == best[m]) for m, value in values.items()]
+        error = MISSING if isinstance(trial.results[0], ClassResult) else None
+        look = {"name": name, "style": "series simple", "p": MISSING}
+        rows.append({**look, "cells": cells, "error": error})
     return rows
 
 
 def _best(metric: str, trial: Trial) -> float:
     values = [r.scores[metric].value for r in trial.results]
+    values += [scores.get(metric, math.nan) for scores in trial.simple.values()]
     defined = [value for value in values if not math.isnan(value)]
-    return (max if METRICS[metric].larger_is_better else min)(defined, default=math.nan)
+    return max(defined, key=lambda value: ahead(metric, value), default=math.nan)
 
 
 def differences(report: RunReport) -> Markup | None:

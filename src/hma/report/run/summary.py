@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,6 +27,9 @@ from hma.report.run.records import (
 from hma.report.run.run_report import MEMORY, PLAIN, RunReport, Trial
 from hma.report.run.scoring import RESAMPLES, Answers, compare
 from hma.targets import Classes, Target
+
+SimpleRows = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Test set -> row -> metric -> value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,7 @@ def summarise(
     plain_record: Values | None = None,
     plain: nn.Module | None = None,
     training_rows: TrainingRows | None = None,
+    simple: SimpleRows = MappingProxyType({}),
     batch_size: int = 256,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -78,6 +83,7 @@ def summarise(
         memory_record, plain_record: Records of the two runs, as JSON values.
         plain: The plain classifier, to count its parameters where its record does not.
         training_rows: How to show what the model remembers; None leaves examples out.
+        simple: What simple methods come to on the same rows: test set -> row -> metric -> value.
         batch_size: Rows that see each other in context 'batch', as in evaluation.
         resamples: Draws of the bootstrap.
         seed: Decides the bootstrap's draws and the start of the maps.
@@ -90,7 +96,10 @@ def summarise(
     if not tests:
         raise ValueError("tests must hold at least one test set, got none")
     trials = tuple(
-        compare(name, said, about.metric, target=target, resamples=resamples, seed=seed)
+        replace(
+            compare(name, said, about.metric, target=target, resamples=resamples, seed=seed),
+            simple=simple.get(name, {}),
+        )
         for name, said in tests.items()
     )
     records = {PLAIN: plain_record, MEMORY: memory_record}

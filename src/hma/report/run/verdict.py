@@ -1,6 +1,7 @@
 """What HMA changed on a test set, in plain sentences."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,7 @@ from hma.report.run.run_report import (
 )
 from hma.report.statistics import CHANCE, Interval
 
-Outcome = Literal["better", "worse", "chance", "same", "alone"]
+Outcome = Literal["better", "worse", "chance", "same", "simple", "alone"]
 
 
 @dataclass(frozen=True)
@@ -106,21 +107,23 @@ def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verd
     memory = [r for r in trial.results if r.method == MEMORY]
     result = next((r for r in memory if r.context == context), memory[0])
     plain = next((r for r in trial.results if r.method == PLAIN), None)
+    simple = best_simple(metric, trial.simple)
+    beside = f"{_beside(metric, simple)}{_warning(result)}"
     if plain is None:
         return Verdict(
             "alone",
             "No plain backbone to compare with",
             f"HMA reaches {_phrase(metric, result, trial)}. No plain backbone was trained beside "
-            f"it, so whether the memory helps is unknown.{_warning(result)}",
+            f"it, so whether the memory helps is unknown.{beside}",
         )
     found = next(c for c in trial.comparisons if c.context == result.context)
-    outcome, headline = _outcome(metric, found)
+    values = plain.scores[metric].value, result.scores[metric].value
+    outcome, headline = judged(metric, found, *values, simple)
     scores = (
         f"HMA reaches {_phrase(metric, result, trial)}, the plain backbone "
-        f"{amount(metric, plain.scores[metric].value)}."
+        f"{amount(metric, values[0])}."
     )
-    sentence = f"{scores} {_reason(metric, found, outcome)}{_warning(result)}"
-    return Verdict(outcome, headline, sentence)
+    return Verdict(outcome, headline, f"{scores} {_reason(metric, found, outcome)}{beside}")
 
 
 def without_looking(result: Result) -> str:
@@ -162,28 +165,72 @@ def _phrase(metric: str, result: Result, trial: Trial) -> str:
     return f"{article} {name} of {value} on {trial.rows} test rows"
 
 
-def _outcome(metric: str, found: Comparison) -> tuple[Outcome, str]:
-    ahead = found.differences[metric].value * (1 if METRICS[metric].larger_is_better else -1)
-    if ahead == 0 or math.isnan(ahead):
+Named = tuple[str, float]
+"""A row and its score."""
+
+
+def best_simple(metric: str, rows: Mapping[str, Mapping[str, float]]) -> Named | None:
+    """Return the simple row with the best score; None without any.
+
+    Example:
+        >>> best_simple("accuracy", {"kNN": {"accuracy": 0.8}, "PARAM": {"accuracy": 0.9}})
+        ('PARAM', 0.9)
+    """
+    scored = [(row, scores[metric]) for row, scores in rows.items() if metric in scores]
+    defined = [(row, value) for row, value in scored if not math.isnan(value)]
+    return max(defined, key=lambda row: ahead(metric, row[1]), default=None)
+
+
+def ahead(metric: str, value: float) -> float:
+    """Return a score, or a difference, so that more is better."""
+    return value if METRICS[metric].larger_is_better else -value
+
+
+def judged(
+    metric: str, found: Comparison, plain: float, memory: float, simple: Named | None
+) -> tuple[Outcome, str]:
+    """Return what the scores come to: nobody has won whom a simple row reaches.
+
+    Args:
+        metric: What they are.
+        found: HMA against the plain backbone.
+        plain, memory: Their scores.
+        simple: The best simple row, if there is one.
+    """
+    best = max(ahead(metric, plain), ahead(metric, memory))
+    if simple is not None and ahead(metric, simple[1]) >= best:
+        row = f"{simple[0][:1].upper()}{simple[0][1:]}"
+        higher = ahead(metric, simple[1]) > best
+        return "simple", f"{row} is {'better than both' if higher else 'as good as the better'}"
+    gain = ahead(metric, found.differences[metric].value)
+    if gain == 0 or math.isnan(gain):
         return "same", "No difference"
-    word: Outcome = "better" if ahead > 0 else "worse"
+    word: Outcome = "better" if gain > 0 else "worse"
     if beyond_chance(metric, found):
         return word, f"HMA is {word}, beyond chance"
     return "chance", f"HMA looks {word}, but it could be chance"
+
+
+def _beside(metric: str, simple: Named | None) -> str:
+    if simple is None:
+        return ""
+    return f" The best simple row, {simple[0]}, reaches {amount(metric, simple[1])}."
 
 
 def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     ends = found.differences[metric]
     apart = found.only_plain + found.only_memory
     unit = " points" if METRICS[metric].share else ""
-    judged = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
+    said = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
+    if outcome == "simple":
+        said = "says little where a simple row is as good or better"
     if math.isnan(ends.value):
         return f"{METRICS[metric].title} is not defined on these rows: their labels are all alike."
     span = f"95% interval {change_interval(metric, ends)}{unit}"
     text = (
         f"There is no difference ({span})"
-        if outcome == "same"
-        else f"The difference of {change(metric, ends.value)}{unit} ({span}) {judged}"
+        if ends.value == 0
+        else f"The difference of {change(metric, ends.value)}{unit} ({span}) {said}"
     )
     if found.p_value is None:
         return f"{text}."
