@@ -82,6 +82,13 @@ def test_what_is_no_file_is_refused_and_not_read(tmp_path):
         read_tensors(tmp_path / "none")
 
 
+@pytest.mark.parametrize("sha256", [None, "0" * 64])
+def test_a_file_that_goes_while_it_is_read_is_missing(sha256, tmp_path, monkeypatch):
+    monkeypatch.setattr(hma.tensor_files, "expect_regular", lambda path: None)  # it was there then
+    with pytest.raises(MissingFileError, match="does not exist"):
+        read_tensors(tmp_path / "gone.safetensors", sha256=sha256)
+
+
 def test_only_tensors_can_be_written(tmp_path):
     with pytest.raises(UserError, match="state holds a dict"):
         write_tensors(tmp_path / "file", {"state": {}})

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hma.config import HMAConfig
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.files import FileError, HeldError, MissingFileError, held, no_lost_writes
 from hma.json_files import RESTORE, Default, checked, read_json, write_json
 from hma.model import HMA
@@ -130,20 +130,18 @@ def _load(
 ) -> HMA:
     """Build the model without memory first, so that nothing is allocated which does not fit."""
     weights = folder / description["weights"]
-    found = read_shapes(weights, sha256=description["sha256"])
+    saved = read_shapes(weights, sha256=description["sha256"])
     try:
         target = _target(description, given)
         with torch.device("meta"):
             sketch = _build(description, backbone, target)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise CheckpointError(
-            f"{folder} cannot be loaded: {' '.join(str(error).split())}"
-        ) from error
-    found = _match_momentum_encoder(found, sketch)
+        raise CheckpointError(f"{folder} cannot be loaded: {reason(error)}") from error
+    saved = _match_momentum_encoder(saved, sketch)
     wanted = shapes_of(sketch.state_dict())
-    if "anchors" in found and found["anchors"][1:] == wanted["anchors"][1:]:
-        wanted["anchors"] = found["anchors"]  # any number of them fits
-    if problems := differing(found, wanted):
+    if "anchors" in saved and saved["anchors"][1:] == wanted["anchors"][1:]:
+        wanted["anchors"] = saved["anchors"]  # any number of them fits
+    if problems := differing(saved, wanted):
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise CheckpointError(
             f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
@@ -190,10 +188,9 @@ def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str,
     its momentum encoder as the copy of itself that it has been all along.
     """
     prefix = "momentum_encoder."
-    saved = any(name.startswith(prefix) for name in state)
     if model.momentum_encoder is None:
         return {name: value for name, value in state.items() if not name.startswith(prefix)}
-    if saved:
+    if any(name.startswith(prefix) for name in state):
         return dict(state)
     copies = {
         f"{prefix}encoder.{name.removeprefix('backbone.')}": value
@@ -203,27 +200,39 @@ def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str,
     return {**state, **copies}
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    manifest = folder / MANIFEST
+def read_description(path: Path, shape: Mapping[str, Any], *, absent: str) -> dict[str, Any]:
+    """Return what the JSON file of a checkpoint says, or raise :class:`CheckpointError`.
+
+    Args:
+        path: The file.
+        shape: What it must hold, see :func:`hma.json_files.checked`.
+        absent: What to say where the file is not there.
+    """
     try:
-        description: dict[str, Any] = read_json(manifest, {"format": int})
+        description: dict[str, Any] = read_json(path, {"format": int})
         if description["format"] != FORMAT:
             raise CheckpointError(
-                f"{manifest} has format {description['format']}, this hma reads format {FORMAT}; "
+                f"{path} has format {description['format']}, this hma reads format {FORMAT}; "
                 "install the version that wrote it"
             )
-        description = checked(description, SHAPE)
+        return checked(description, shape)  # type: ignore[no-any-return]
     except MissingFileError as error:
-        raise CheckpointError(
-            f"{folder} is no checkpoint of hma: it has no {MANIFEST}; name a folder that hma.save "
-            "wrote, or use hma.load_released for one of the authors'"
-        ) from error
+        raise CheckpointError(absent) from error
     except FileError as error:
         raise CheckpointError(str(error)) from error
-    except UserError:
+    except CheckpointError:
         raise
     except ValueError as error:
-        raise CheckpointError(f"{manifest} is damaged: {error}; {RESTORE}") from error
+        raise CheckpointError(f"{path} is damaged: {error}; {RESTORE}") from error
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    manifest = folder / MANIFEST
+    absent = (
+        f"{folder} is no checkpoint of hma: it has no {MANIFEST}; name a folder that hma.save "
+        "wrote, or use hma.load_released for one of the authors'"
+    )
+    description = read_description(manifest, SHAPE, absent=absent)
     name = description["weights"]
     if name in ("", "..") or Path(name).name != name:
         raise CheckpointError(f"{manifest} names weights outside its folder: {name!r}")

@@ -25,6 +25,14 @@ def expect_shape(name: str, tensor: Tensor, *shape: int | None) -> None:
         raise ValueError(f"{name} must have shape ({wanted}), got {received}")
 
 
+def expect_images(images: Tensor, channels: int) -> None:
+    """Raise unless ``images`` have the channels that a network was built for."""
+    try:
+        expect_shape("images", images, None, channels, None, None)
+    except ValueError as error:
+        raise ValueError(f"{error}; build the network with in_channels of your images") from None
+
+
 def expect_tensor(name: str, value: object) -> Tensor:
     """Return ``value`` if it is a tensor, else say what arrived instead."""
     if isinstance(value, Tensor):

@@ -1,6 +1,7 @@
 """Files that are either whole or not there, and files that one process holds at a time."""
 
 import errno
+import hashlib
 import os
 import stat
 import warnings
@@ -110,18 +111,24 @@ def expect_regular(path: Path, most_bytes: int | None = None) -> None:
     A named pipe or a device could keep a reader for ever, so this comes before the first byte.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingFileError(f"{path} does not exist") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise FileError(f"{str(path)!r} cannot be read: {why}") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder where a file is expected; name a file")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FileError(f"{path} is no regular file; name one that can be read to its end")
-    if most_bytes is not None and found.st_size > most_bytes:
-        raise FileError(f"{path} has {found.st_size} bytes, and at most {most_bytes} are read")
+    if most_bytes is not None and status.st_size > most_bytes:
+        raise FileError(f"{path} has {status.st_size} bytes, and at most {most_bytes} are read")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_empty(folder: Path) -> bool:
@@ -134,9 +141,9 @@ def _own_folder(parent: Path) -> tuple[Path, FileLock]:
     _remove_abandoned(parent)
     while True:
         folder = Path(mkdtemp(dir=parent, prefix=UNFINISHED))
-        lock = FileLock(folder / LOCK, timeout=0)
+        lock_file = folder / LOCK
+        lock = FileLock(lock_file, timeout=0)
         try:
-            lock_file = folder / LOCK
             lock_file.touch()  # by the umask, which tells what a new file may be
             with _without_lock_where_there_is_none(folder):
                 lock.acquire()

@@ -45,7 +45,6 @@ def read_json(
     shape: Any,
     *,
     sha256: str | None = None,
-    unknown: bool = True,
     most_bytes: int = MOST_BYTES,
     remedy: str = RESTORE,
 ) -> Any:
@@ -56,7 +55,6 @@ def read_json(
         shape: What it must hold, see :func:`checked`.
         sha256: Its hash, where that is recorded elsewhere. A file that was sealed carries its own,
             which is always compared.
-        unknown: Whether fields that are not declared may be there.
         most_bytes: A larger file is not read.
         remedy: What the reader of an error should do.
     """
@@ -65,7 +63,7 @@ def read_json(
         data = path.read_bytes()
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("its content does not match its recorded hash")
-        return checked(_unsealed(parsed(data)), shape, unknown=unknown)
+        return checked(_unsealed(parsed(data)), shape)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
     except ValueError as error:
@@ -123,7 +121,7 @@ def parsed(data: bytes) -> Any:
     return values
 
 
-def checked(values: Any, shape: Any, *, unknown: bool = True, where: str = "it") -> Any:
+def checked(values: Any, shape: Any, *, where: str = "it") -> Any:
     """Return ``values`` if they have ``shape``, absent fields filled in; else a ``ValueError``.
 
     A whole number is a ``float`` too, true and false are no numbers.
@@ -138,24 +136,23 @@ def checked(values: Any, shape: Any, *, unknown: bool = True, where: str = "it")
     if isinstance(shape, Default):
         shape = shape.shape
     if isinstance(shape, Mapping):
-        return _checked_fields(values, shape, unknown, where)
+        return _checked_fields(values, shape, where)
     if isinstance(shape, list):
         shape = list[shape[0]]
     origin, inner = get_origin(shape), get_args(shape)
     if origin in (Union, UnionType):
         for one in inner:
             with suppress(ValueError):
-                return checked(values, one, unknown=unknown, where=where)
+                return checked(values, one, where=where)
     elif origin is list and isinstance(values, list):
         if inner[0] in (int, float, str) and all(type(item) is inner[0] for item in values):
             return values  # the quick way for a million whole numbers
         return [
-            checked(item, inner[0], unknown=unknown, where=f"{where}[{place}]")
-            for place, item in enumerate(values)
+            checked(item, inner[0], where=f"{where}[{place}]") for place, item in enumerate(values)
         ]
     elif origin is dict and isinstance(values, dict):
         return {
-            name: checked(item, inner[1], unknown=unknown, where=_inside(where, name))
+            name: checked(item, inner[1], where=_inside(where, name))
             for name, item in values.items()
         }
     elif _is(values, shape):
@@ -171,11 +168,11 @@ def dataclass_from_json(kind: type[Built], values: Any, *, where: str = "it") ->
     hints = get_type_hints(kind)
     own = {field.name for field in fields(kind) if field.init}  # type: ignore[arg-type]
     given = values.keys() & own if isinstance(values, dict) else set()
-    found = checked(values, {name: _in_json(hints[name]) for name in given}, where=where)
-    if strange := sorted(found.keys() - own):
+    whole = checked(values, {name: _in_json(hints[name]) for name in given}, where=where)
+    if strange := sorted(whole.keys() - own):
         raise ValueError(f"{where} has a field that is not known: {_short(strange[0])}")
     try:
-        return kind(**{name: _from_json(hints[name], value) for name, value in found.items()})
+        return kind(**{name: _from_json(hints[name], value) for name, value in whole.items()})
     except TypeError as error:
         raise ValueError(f"{where} is no {kind.__name__}: {error}") from error
 
@@ -211,24 +208,19 @@ def none_to_nan(value: Any) -> Any:
     return math.nan if value is None else value
 
 
-def _checked_fields(
-    values: Any, shape: Mapping[str, Any], unknown: bool, where: str
-) -> dict[str, Any]:
+def _checked_fields(values: Any, shape: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be an object, got {_short(values)}")
     needed = {name for name, field in shape.items() if not isinstance(field, Default)}
     if missing := sorted(needed - values.keys()):
         raise ValueError(f"{where} lacks {', '.join(missing)}")
-    if not unknown and (strange := sorted(values.keys() - shape.keys())):
-        raise ValueError(f"{where} has a field that is not known: {_short(strange[0])}")
-    found = dict(values)
+    whole = dict(values)
     for name, field in shape.items():
         if name in values:
-            inner = _inside(where, name)
-            found[name] = checked(values[name], field, unknown=unknown, where=inner)
+            whole[name] = checked(values[name], field, where=_inside(where, name))
         else:
-            found[name] = deepcopy(field.value)
-    return found
+            whole[name] = deepcopy(field.value)
+    return whole
 
 
 def _is(value: Any, shape: Any) -> bool:

@@ -1,6 +1,5 @@
 """Our tensor files: safetensors, written whole, and read only if they are what is expected."""
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,8 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hma.errors import UserError
-from hma.files import FileError, expect_regular, written_whole
+from hma.errors import UserError, reason
+from hma.files import FileError, MissingFileError, expect_regular, file_sha256, written_whole
 from hma.json_files import RESTORE
 
 Shapes = dict[str, tuple[int, ...]]
@@ -35,8 +34,7 @@ def write_tensors(
         except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else 0, str(error)) from error
-        with open(temporary, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(temporary)
 
 
 def read_tensors(
@@ -66,10 +64,9 @@ def read_tensors(
 def read_shapes(path: Path, *, sha256: str | None = None, remedy: str = RESTORE) -> Shapes:
     """Return the names and shapes in a tensor file, checked by hash; no tensor is read."""
     expect_regular(path)
-    if sha256 is not None and _sha256(path, remedy) != sha256:
-        raise FileError(
-            f"{path} is damaged: its content does not match its recorded hash; {remedy}"
-        )
+    with _readable(path, remedy):
+        if sha256 is not None and file_sha256(path) != sha256:
+            raise ValueError("its content does not match its recorded hash")
     with _opened(path, remedy) as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
@@ -87,16 +84,16 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> Shapes:
 
 
 def differing(
-    found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]
+    stored: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
     """Say where the names and shapes of a file are not those that are wanted, a line for each."""
     return [
-        *(f"{name} is missing from the file" for name in wanted if name not in found),
-        *(f"{name} is not part of this model" for name in found if name not in wanted),
+        *(f"{name} is missing from the file" for name in wanted if name not in stored),
+        *(f"{name} is not part of this model" for name in stored if name not in wanted),
         *(
-            f"{name} has shape {found[name]} in the file, {wanted[name]} in this model"
+            f"{name} has shape {stored[name]} in the file, {wanted[name]} in this model"
             for name in wanted
-            if name in found and found[name] != wanted[name]
+            if name in stored and stored[name] != wanted[name]
         ),
     ]
 
@@ -119,19 +116,17 @@ def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def _opened(path: Path, remedy: str) -> Iterator[Any]:
+    with _readable(path, remedy), safe_open(path, framework="pt") as file:
+        yield file
+
+
+@contextmanager
+def _readable(path: Path, remedy: str) -> Iterator[None]:
     try:
-        with safe_open(path, framework="pt") as file:
-            yield file
+        yield
+    except FileNotFoundError as error:  # removed since it was looked at
+        raise MissingFileError(f"{path} does not exist") from error
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        why = " ".join(str(error).split())
-        raise FileError(f"{path} is damaged: {why}; {remedy}") from error
-
-
-def _sha256(path: Path, remedy: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}; {remedy}") from error
+        raise FileError(f"{path} is damaged: {reason(error)}; {remedy}") from error

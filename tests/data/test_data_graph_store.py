@@ -16,7 +16,7 @@ from hma.data import (
     open_source,
     preparation_from_json,
 )
-from hma.data.graph.preparation import fit_graphs
+from hma.data.graph.preparation import GraphPreparation
 from hma.errors import UserError
 from hma.targets import Classes
 
@@ -99,7 +99,7 @@ def test_edge_labels_of_mutag_are_those_pyg_reads(data_root):
     data, slices, _ = tu_io.read_tu_data(str(data_root / "TU" / "MUTAG" / "raw"), "MUTAG")
     options = PreparationOptions(edge_labels=True)
     source = open_source("tu:MUTAG", data_root=data_root)
-    whole = fit_graphs(source, range(len(source)), ("-1", "1"), Classes(2), options)
+    whole = GraphPreparation.fit(source, range(len(source)), ("-1", "1"), Classes(2), options)
     assert whole.shape == (7, 4)
     store = whole.store(source)
     for place in range(len(source)):

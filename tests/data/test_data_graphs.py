@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hma.data import PreparationOptions, builtin, open_source, preparation_from_json, prepare
-from hma.data.graph.preparation import LARGEST_ONE_HOT_DEGREE, fit_graphs
+from hma.data.graph.preparation import LARGEST_ONE_HOT_DEGREE, GraphPreparation
 from hma.errors import UserError
 from hma.extras import needed
 from hma.targets import Classes
@@ -58,7 +58,9 @@ def test_real_data_has_the_published_counts(data_root, name):
 def test_every_graph_is_what_pyg_parses(data_root, name):
     data, slices, _ = tu_io.read_tu_data(str(data_root / "TU" / name / "raw"), name)
     source = open_source(data_root / "TU" / name / "raw")
-    preparation = fit_graphs(source, range(len(source)), ("a",), Classes(1), PreparationOptions())
+    preparation = GraphPreparation.fit(
+        source, range(len(source)), ("a",), Classes(1), PreparationOptions()
+    )
     store = preparation.store(source)
     for place in range(len(source)):
         first, last = slices["edge_index"][place : place + 2].tolist()
@@ -88,7 +90,9 @@ def test_a_batch_is_what_the_loader_of_pyg_collates(data_root):
 
 
 def fitted(source, places, **options):
-    return fit_graphs(source, places, ("u", "v"), Classes(2), PreparationOptions(**options))
+    return GraphPreparation.fit(
+        source, places, ("u", "v"), Classes(2), PreparationOptions(**options)
+    )
 
 
 graph_sizes = st.lists(st.integers(1, 5), min_size=1, max_size=6)
@@ -221,7 +225,7 @@ def test_attributes_alone_are_used(tmp_path):
 
 def test_attributes_that_are_not_there_cannot_be_asked_for(tmp_path):
     with pytest.raises(UserError, match=r"TOY has no node attributes; leave node_attributes out"):
-        fit_graphs(
+        GraphPreparation.fit(
             open_source(written(tmp_path)),
             [0],
             ("u",),

@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
 from hma.data.labels import class_names
-from hma.data.table.preparation import TablePreparation, fit_table
+from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.targets import Classes
 
@@ -33,7 +33,7 @@ def written(folder, text, name="people.csv"):
 
 def fitted(source, places=None, **options):
     places = list(range(len(source))) if places is None else places
-    return fit_table(
+    return TablePreparation.fit(
         source,
         places,
         class_names(source.labels),
@@ -234,7 +234,7 @@ def test_many_categories_keep_the_most_frequent(tmp_path):
     names = ["a"] * 3 + ["b"] * 2 + ["c", "d"]
     rows = "".join(f"{name},{place % 2}\n" for place, name in enumerate(names))
     source = open_source(written(tmp_path, "name,y\n" + rows), target="y")
-    preparation = fit_table(
+    preparation = TablePreparation.fit(
         source, range(7), ("0", "1"), Classes(2), PreparationOptions(max_categories=2)
     )
     assert preparation.shape == (2,)
@@ -295,7 +295,7 @@ def test_a_preparation_survives_json_and_a_stream_gives_what_a_split_gives(
     file = tmp_path_factory.mktemp("tables") / "any.csv"
     pd.DataFrame(rows, columns=["mixed", "number"]).to_csv(file, index=False)
     source = open_source(file)
-    preparation = fit_table(
+    preparation = TablePreparation.fit(
         source, range(0, len(rows), 2), ("a", "b"), Classes(2), PreparationOptions()
     )
     again = preparation_from_json(json.loads(json.dumps(preparation.to_json())))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare, stream
-from hma.data.text.preparation import fit_texts
+from hma.data.text.preparation import TextPreparation
 from hma.data.text.tokenizer import encoder_folder
 from hma.errors import UserError
 from hma.targets import Classes
@@ -41,7 +41,7 @@ def written(folder, rows, name="texts.jsonl"):
 
 
 def fitted(source, encoder, **options):
-    return fit_texts(
+    return TextPreparation.fit(
         source, [0], ("neg", "pos"), Classes(2), PreparationOptions(encoder=str(encoder), **options)
     )
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from silent_board import Silence
 
+from hma.files import HeldError
 from hma.tables import Cell, Processes, Results, measure, run
-from hma.tables.results import Busy
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 ONLY = "easy/ERM,easy/HMA"
@@ -180,7 +180,7 @@ def test_a_process_ends_with_the_runner_that_was_killed(toy_file, results, tmp_p
     while not (checkpoints.exists() and any(checkpoints.iterdir())):
         assert time.monotonic() < deadline, "the cell did not start"
         time.sleep(0.1)
-    with pytest.raises(Busy), results.claimed(cell):
+    with pytest.raises(HeldError), results.claimed(cell):
         pass
     runner.kill()
     runner.wait()
@@ -188,7 +188,7 @@ def test_a_process_ends_with_the_runner_that_was_killed(toy_file, results, tmp_p
         try:
             with results.claimed(cell):
                 return
-        except Busy:
+        except HeldError:
             time.sleep(0.1)
     pytest.fail("the process of the cell lives on")
 

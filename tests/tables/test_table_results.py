@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from hma.errors import UserError
+from hma.files import HeldError
 from hma.tables import Cell, Failure, Record, measure, work
-from hma.tables.results import Busy
 
 CELL = Cell("TOY", "smoke", "easy", "HMA", 1)
 
@@ -115,7 +115,7 @@ def test_a_cell_is_held_by_one_process_and_freed_by_its_death(results):
     )
     try:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(Busy), results.claimed(CELL):
+        with pytest.raises(HeldError), results.claimed(CELL):
             pass
         other.kill()
         other.wait()

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from hma.backbones.named_backbone import NamedBackbone
+from hma.checks import expect_images
 
 WIDTHS = (64, 128, 128, 128)
 STRIDES = (1, 2, 1, 1)
@@ -44,26 +45,13 @@ class CNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the channel averages of the last layer."""
-        if images.dim() != 4 or images.shape[1] != self.in_channels:
-            raise ValueError(
-                f"images must have shape (*, {self.in_channels}, *, *), got "
-                f"{tuple(images.shape)}; build the network with in_channels of your images"
-            )
+        expect_images(images, self.in_channels)
         maps: Tensor = self.layers(images)  # (B, in_channels, h, w) -> (B, F, ceil(h/2), ceil(w/2))
         return maps.mean(dim=(2, 3))  # (B, F, ceil(h/2), ceil(w/2)) -> (B, F)
 
 
-def cnn(in_channels: int) -> CNN:
-    """Build a :class:`CNN` for images with ``in_channels`` channels.
-
-    Args:
-        in_channels: Number of image channels.
-
-    Example:
-        >>> cnn(in_channels=1).feature_dim
-        128
-    """
-    return CNN(in_channels)
+cnn = CNN
+"""The name that users write."""
 
 
 NAMED = (NamedBackbone("cnn", ("image",), lambda asked: cnn(asked.shape[0])),)

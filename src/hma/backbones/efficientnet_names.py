@@ -48,12 +48,12 @@ def named_for_timm(state: State, own: State) -> State:
     widened = {name.split(".")[1] for name in state if "._expand_conv." in name}
     renamed = {}
     for name, value in state.items():
-        found = BLOCK.fullmatch(name)
-        if found is None:
+        inside = BLOCK.fullmatch(name)
+        if inside is None:
             layer, _, rest = name.partition(".")
             renamed[f"{OUTSIDE.get(layer, layer)}.{rest}"] = value
             continue
-        number, layer, rest = found.groups()
+        number, layer, rest = inside.groups()
         layers = SQUEEZED | (EXPANDED if number in widened else SEPARABLE)
         block = blocks[int(number)] if int(number) < len(blocks) else f"_blocks.{number}"
         renamed[f"{block}.{layers.get(layer, layer)}.{rest}"] = value

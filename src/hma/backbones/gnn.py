@@ -166,14 +166,14 @@ class GraphEncoder(nn.Module, ABC):
         return graph_of, int(batch.num_graphs)
 
     def _expect_edge_features(self, batch: Any) -> None:
-        found = getattr(batch, "edge_attr", None)
-        if not isinstance(found, Tensor) or not found.is_floating_point():
-            said = found.dtype if isinstance(found, Tensor) else type(found).__name__
+        features = getattr(batch, "edge_attr", None)
+        if not isinstance(features, Tensor) or not features.is_floating_point():
+            said = features.dtype if isinstance(features, Tensor) else type(features).__name__
             raise TypeError(
                 f"batch.edge_attr must be a tensor of a floating dtype, got {said}; leave "
                 "edge_features out for edges without features"
             )
-        expect_shape("batch.edge_attr", found, batch.edge_index.shape[1], self.edge_features)
+        expect_shape("batch.edge_attr", features, batch.edge_index.shape[1], self.edge_features)
 
     def extra_repr(self) -> str:
         """Show what the parts do not."""

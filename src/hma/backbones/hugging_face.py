@@ -9,7 +9,7 @@ from torch import nn
 
 from hma.backbones.named_backbone import NamedBackbone, Pool
 from hma.backbones.text import TransformerFeatures
-from hma.backbones.weights import State, load_weights, read_weights, shown
+from hma.backbones.weights import load_weights, part_of_state, read_weights, shown
 from hma.errors import UserError, reason
 from hma.extras import needed, needed_beside_torchvision
 from hma.json_files import read_json
@@ -54,7 +54,9 @@ def hf_backbone(
         )
     model = model.float().train()  # what from_pretrained returns is in eval mode
     if weights is not None:
-        load_weights(model, _encoder_part(read_weights(weights), model), weights, f"hf:{name}")
+        # a model with a head keeps its encoder's under the name of it
+        state = part_of_state(read_weights(weights), f"{model.base_model_prefix}.")
+        load_weights(model, state, weights, f"hf:{name}")
     if isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler.requires_grad_(False)  # no feature passes through it
     return TransformerFeatures(model, pooling or pooling_of(name))
@@ -86,13 +88,6 @@ def pooling_of(name: str) -> Pool:
             "choose with pooling 'mean' or 'cls'"
         )
     return "mean"
-
-
-def _encoder_part(state: State, model: Any) -> State:
-    """Return what a model with a head keeps under the name of its encoder, or all of it."""
-    prefix = f"{model.base_model_prefix}."
-    part = {name: value for name, value in state.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): value for name, value in part.items()} or state
 
 
 def _not_loaded(name: str, folder: Path, error: Exception) -> str:

@@ -63,19 +63,8 @@ class MLP(nn.Module):
         return features
 
 
-def mlp(in_features: int, hidden: Sequence[int] = (256, 256), dropout: float = 0.0) -> MLP:
-    """Build an :class:`MLP`, by default the one of IRM's Colored MNIST.
-
-    Args:
-        in_features: Number of values in one flattened sample.
-        hidden: Widths of the hidden layers; the last one is ``F``.
-        dropout: Share of each hidden activation dropped in training.
-
-    Example:
-        >>> mlp(in_features=784, hidden=(64, 32)).feature_dim
-        32
-    """
-    return MLP(in_features, hidden, dropout)
+mlp = MLP
+"""The name that users write; by default the network of IRM's Colored MNIST."""
 
 
 NAMED = (NamedBackbone("mlp", ("table", "image"), lambda asked: mlp(math.prod(asked.shape))),)

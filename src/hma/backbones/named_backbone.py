@@ -20,17 +20,14 @@ class Described(Protocol):
     @property
     def name(self) -> str:
         """How the task is called in messages."""
-        ...
 
     @property
     def kind(self) -> Kind:
         """What a row is."""
-        ...
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one row."""
-        ...
 
 
 @dataclass(frozen=True)

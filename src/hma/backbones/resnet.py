@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hma.backbones.named_backbone import NamedBackbone
+from hma.checks import expect_images
 
 WIDTHS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
@@ -88,27 +89,14 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the channel averages of the last stage."""
-        if images.dim() != 4 or images.shape[1] != self.in_channels:
-            raise ValueError(
-                f"images must have shape (*, {self.in_channels}, *, *), got "
-                f"{tuple(images.shape)}; build the network with in_channels of your images"
-            )
+        expect_images(images, self.in_channels)
         fine = F.relu(self.stem_norm(self.stem(images)))  # (B, in_channels, h, w) -> (B, 64, h, w)
         maps: Tensor = self.blocks(fine)  # (B, 64, h, w) -> (B, F, ceil(h/8), ceil(w/8))
         return maps.mean(dim=(2, 3))  # (B, F, ceil(h/8), ceil(w/8)) -> (B, F)
 
 
-def resnet18(in_channels: int = 3) -> ResNet18:
-    """Build a :class:`ResNet18` for 32x32 images, untrained and without a head.
-
-    Args:
-        in_channels: Number of image channels.
-
-    Example:
-        >>> sum(parameter.numel() for parameter in resnet18().parameters())
-        11168832
-    """
-    return ResNet18(in_channels)
+resnet18 = ResNet18
+"""The name that users write."""
 
 
 NAMED = (NamedBackbone("resnet18", ("image",), lambda asked: resnet18(asked.shape[0])),)

@@ -38,13 +38,7 @@ def mean_of_seen(hidden: Tensor, seen: Tensor) -> Tensor:
 def first_seen(hidden: Tensor, seen: Tensor) -> Tensor:
     """Take the first position that ``seen`` marks, whichever side the padding is on.
 
-    Args:
-        hidden: One vector per position.
-        seen: True at the positions that count.
-
-    Shape:
-        - hidden: ``(B, T, F)``; seen: ``(B, T)`` of bool.
-        - output: ``(B, F)``.
+    Arguments and shapes as :func:`mean_of_seen`.
 
     Example:
         >>> hidden = torch.tensor([[[50.0], [1.0], [3.0]]])

@@ -53,12 +53,7 @@ class TimmFeatures(nn.Module):
 def timm_backbone(name: str, shape: tuple[int, ...], weights: Path | None = None) -> TimmFeatures:
     """Build a timm model for images of ``shape``, untrained or with weights from a file.
 
-    Nothing is downloaded.
-
-    Args:
-        name: A name of ``timm.list_models()``, with or without the tag of its weights.
-        shape: Channels, height and width.
-        weights: A local file.
+    Nothing is downloaded. Arguments as :func:`timm_model`.
     """
     model = timm_model(name, shape, weights)
     try:
@@ -73,7 +68,7 @@ def timm_model(
     weights: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Return timm's own model without a classifier, as :func:`timm_backbone` does.
+    """Return timm's own model without a classifier.
 
     Args:
         name: A name of ``timm.list_models()``, with or without the tag of its weights.
@@ -159,8 +154,8 @@ def _with_weights(
         "state_dict": state, "num_classes": 0, "url": "", "hf_hub_id": None, "custom_load": False
     }  # fmt: skip
     for stem in _names(getattr(settings, "first_conv", None)):
-        found = state.get(f"{stem}.weight")
-        channels = given["in_chans"] if found is None else found.shape[1]
+        weight = state.get(f"{stem}.weight")
+        channels = given["in_chans"] if weight is None else weight.shape[1]
         if channels == given["in_chans"]:
             changes["first_conv"] = None
         elif channels != 3:  # timm would leave the layer at its random start

@@ -51,9 +51,9 @@ def read_weights(path: Path) -> State:
     expect_weights_file(path)
     try:
         if path.suffix == ".safetensors":
-            found: Any = load_file(path)
+            content: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{path} holds more than tensors, or is damaged, and is not unpickled; save only the "
@@ -61,30 +61,35 @@ def read_weights(path: Path) -> State:
         ) from error
     except Exception as error:  # a damaged file can raise anything
         raise UserError(f"{path} cannot be read: {reason(error)}") from error
-    return _by_name(found, path)
+    return _by_name(content, path)
 
 
-def _by_name(found: Any, path: Path) -> State:
+def _by_name(content: Any, path: Path) -> State:
     for wrapper in WRAPPERS:
-        if isinstance(found, Mapping) and isinstance(found.get(wrapper), Mapping):
-            found = found[wrapper]
-    if not isinstance(found, Mapping) or not found:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not content:
         raise UserError(f"{path} holds no named tensors; save the state dict of the model")
     others = [
         str(name)
-        for name, value in found.items()
+        for name, value in content.items()
         if not isinstance(value, Tensor) or not isinstance(name, str)
     ]
     if others:
         raise UserError(
             f"{path} holds entries that are no tensors: {shown(others)}; save the state dict alone"
         )
-    state: State = dict(found)
+    state: State = dict(content)
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): value for name, value in state.items()}
-    own = {name: value for name, value in state.items() if name.startswith("backbone.")}
-    return {name.removeprefix("backbone."): value for name, value in own.items()} or state
+    return part_of_state(state, "backbone.")
+
+
+def part_of_state(state: State, prefix: str) -> State:
+    """Return the tensors whose names begin with ``prefix``, without it; all where none does."""
+    part = {name: value for name, value in state.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in part.items()} or state
 
 
 def without_classifier(state: State, names: Iterable[str]) -> State:
@@ -134,12 +139,12 @@ def difference(state: State, own: State) -> str:
         for name in own
         if name in state and state[name].shape != own[name].shape
     ]
-    found = (
+    kinds = (
         (missing, "missing from the file"),
         (unexpected, "not part of it"),
         (shapes, "of another shape"),
     )
-    return "; ".join(f"{len(names)} {what} ({shown(names)})" for names, what in found if names)
+    return "; ".join(f"{len(names)} {what} ({shown(names)})" for names, what in kinds if names)
 
 
 def shown(names: list[str]) -> str:

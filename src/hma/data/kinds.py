@@ -1,42 +1,20 @@
-"""The kinds of data: how each is fitted, kept, and what to say of rows without labels."""
+"""The kinds of data, and a preparation of any of them read back."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from hma.data.graph.preparation import GraphPreparation, fit_graphs
-from hma.data.image.preparation import ImagePreparation, fit_images
-from hma.data.options import PreparationOptions
+from hma.data.graph.preparation import GraphPreparation
+from hma.data.image.preparation import ImagePreparation
 from hma.data.preparation import FORMAT, Preparation
-from hma.data.source import Source
-from hma.data.table.preparation import TablePreparation, fit_table
+from hma.data.table.preparation import TablePreparation
 from hma.data.task import Kind
-from hma.data.text.preparation import TextPreparation, fit_texts
+from hma.data.text.preparation import TextPreparation
 from hma.errors import UserError
-from hma.targets import Target
 
-Fit = Callable[[Source, Sequence[int], tuple[str, ...], Target, PreparationOptions], Preparation]
-
-
-class KindOfData(NamedTuple):
-    """What is special about a kind."""
-
-    fit: Fit
-    """Learns a preparation from rows of a source."""
-    preparation: type[Preparation]
-    """What ``fit`` returns."""
-    unlabelled: str
-    """How labels are added to such data."""
-
-
-KINDS: dict[Kind, KindOfData] = {
-    "table": KindOfData(fit_table, TablePreparation, "name the column of the labels with --target"),
-    "image": KindOfData(
-        fit_images,
-        ImagePreparation,
-        "put the images into one folder for each class, or add y to the .npz",
-    ),
-    "graph": KindOfData(fit_graphs, GraphPreparation, "add NAME_graph_labels.txt"),
-    "text": KindOfData(fit_texts, TextPreparation, 'add "label" to every line'),
+KINDS: dict[Kind, type[Preparation]] = {
+    "table": TablePreparation,
+    "image": ImagePreparation,
+    "graph": GraphPreparation,
+    "text": TextPreparation,
 }
 
 
@@ -57,6 +35,6 @@ def preparation_from_json(values: Any) -> Preparation:
     if not isinstance(kind, str) or kind not in KINDS:
         raise UserError(f"the preparation is for data of an unknown kind, {kind!r}; train again")
     try:
-        return KINDS[kind].preparation.from_json(values)
+        return KINDS[kind].from_json(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"the preparation is damaged: {error}; train again") from error

@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.labels import class_names, encode, expect_learnable, listed
+from hma.data.labels import (
+    class_names,
+    encode,
+    expect_learnable,
+    expect_rows,
+    finite_number,
+    listed,
+)
 from hma.data.table.columns import mean_and_std
 from hma.errors import UserError
 from hma.targets import Classes, Number, SoftClasses, Target, YesNo
@@ -31,10 +38,6 @@ class LabelKind(ABC):
     """Whether a row has several raw labels, a tuple."""
 
     @abstractmethod
-    def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a name for each output; ``given`` are those of the columns."""
-
-    @abstractmethod
     def encoded(self, raw: Sequence[Any], names: Sequence[str], where: str) -> Tensor:
         """Return the labels as a target takes them, or say which are wrong and ``where``."""
 
@@ -46,9 +49,13 @@ class LabelKind(ABC):
     def groups(self, y: Tensor) -> Tensor:
         """Return the group of each row, ``(N,)``; every split gets its share of each."""
 
-    @abstractmethod
+    def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a name for each output; ``given`` are those of the columns."""
+        return given
+
     def expect_learnable(self, raw: Sequence[Any], names: Sequence[str], where: str) -> None:
-        """Raise where nothing can be learned from the labels."""
+        """Raise where nothing can be learned from the labels, such as none."""
+        expect_rows(raw)
 
     def missing(self, label: Any) -> bool:
         """Tell whether a row has not the label it must have."""
@@ -86,14 +93,10 @@ class NumberLabels(LabelKind):
 
     divided = "stratified by tenth of the rows in order of their number, by seed: {shares}"
 
-    def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the name of the column."""
-        return given
-
     def encoded(self, raw: Sequence[Any], names: Sequence[str], where: str) -> Tensor:
         """Return the numbers, ``(N,)``."""
         remedy = "correct them, or learn classes instead"
-        return torch.from_numpy(_parsed(raw, _finite, where, "finite numbers", remedy))
+        return torch.from_numpy(_parsed(raw, finite_number, where, "finite numbers", remedy))
 
     def target(self, y: Tensor, names: Sequence[str]) -> Target:
         """Return a number with mean and deviation of the training rows."""
@@ -106,7 +109,7 @@ class NumberLabels(LabelKind):
 
     def expect_learnable(self, raw: Sequence[Any], names: Sequence[str], where: str) -> None:
         """Raise where there are no rows, or all have the same number."""
-        _expect_rows(raw)
+        expect_rows(raw)
         y = self.encoded(raw, names, where)
         if y.min() == y.max():
             raise UserError(
@@ -120,10 +123,6 @@ class YesNoLabels(LabelKind):
 
     divided = "at random, by seed: {shares}"
     several = True
-
-    def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the columns."""
-        return given
 
     def encoded(self, raw: Sequence[Any], names: Sequence[str], where: str) -> Tensor:
         """Return 0, 1, and NaN where missing, ``(N, T)``."""
@@ -144,7 +143,7 @@ class YesNoLabels(LabelKind):
 
     def expect_learnable(self, raw: Sequence[Any], names: Sequence[str], where: str) -> None:
         """Raise where a label is missing in every row."""
-        _expect_rows(raw)
+        expect_rows(raw)
         for place, name in enumerate(names):
             if all(row[place] is None for row in raw):
                 raise UserError(
@@ -163,15 +162,11 @@ class SoftLabels(LabelKind):
     divided = "stratified by likeliest class, by seed: {shares}"
     several = True
 
-    def names(self, raw: Sequence[Any], given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the columns."""
-        return given
-
     def encoded(self, raw: Sequence[Any], names: Sequence[str], where: str) -> Tensor:
         """Return distributions, ``(N, C)``."""
         flat = [share for row in raw for share in row]
-        remedy = "correct them"
-        shares = _parsed(flat, _finite, where, "finite numbers", remedy, width=len(names))
+        rule = "finite numbers"
+        shares = _parsed(flat, finite_number, where, rule, "correct them", width=len(names))
         y = torch.from_numpy(shares).view(len(raw), len(names))
         wrong = ((y.sum(dim=1) - 1).abs() > 1e-3) | (y < 0).any(dim=1)
         if wrong.any():
@@ -190,10 +185,6 @@ class SoftLabels(LabelKind):
     def groups(self, y: Tensor) -> Tensor:
         """Return the likeliest class."""
         return y.argmax(dim=1)
-
-    def expect_learnable(self, raw: Sequence[Any], names: Sequence[str], where: str) -> None:
-        """Raise where there are no rows."""
-        _expect_rows(raw)
 
     def missing(self, label: Any) -> bool:
         """Tell whether any share is missing."""
@@ -227,11 +218,6 @@ def label_kind_for(aim: Aim | None, columns: int) -> str:
     raise UserError(f"task {aim!r} needs {wanted}, got {columns}; leave task out for yes/no labels")
 
 
-def _expect_rows(raw: Sequence[Any]) -> None:
-    if not raw:
-        raise UserError("there are no rows to learn from; give a source with labelled rows")
-
-
 def _parsed(
     raw: Sequence[str | None],
     read: Callable[[str | None], float | None],
@@ -241,23 +227,15 @@ def _parsed(
     width: int = 1,
 ) -> Any:
     """Return all labels read as numbers, or name the first that is none and count them."""
-    found = [read(label) for label in raw]
-    wrong = [place for place, value in enumerate(found) if value is None]
+    numbers = [read(label) for label in raw]
+    wrong = [place for place, value in enumerate(numbers) if value is None]
     if wrong:
         raise UserError(
             f"{where} must hold {rule}, got {listed([raw[wrong[0]]])} in row {wrong[0] // width} "
             f"(counted from 0), as in {len({place // width for place in wrong})} of "
             f"{len(raw) // width} rows; {remedy}"
         )
-    return np.array(found, dtype=np.float64)
-
-
-def _finite(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    return np.array(numbers, dtype=np.float64)
 
 
 def _answer(text: str | None) -> float | None:

@@ -1,14 +1,10 @@
 """Labels as people write them, and the class ids that stand for them."""
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.errors import UserError
@@ -24,17 +20,15 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
         (('9', '10'), ('10', '9', 'b'))
     """
     names = sorted(set(labels))
-    numbers = [_number(name) for name in names]
-    if any(number is None for number in numbers):
+    if any(finite_number(name) is None for name in names):
         return tuple(names)
-    return tuple(sorted(names, key=lambda name: (_number(name) or 0.0, name)))
+    return tuple(sorted(names, key=lambda name: (finite_number(name) or 0.0, name)))
 
 
 def expect_learnable(labels: Sequence[str]) -> None:
     """Raise unless there are two classes or more, each with two rows or more."""
+    expect_rows(labels)
     counts = Counter(labels)
-    if not counts:
-        raise UserError("there are no rows to learn from; give a source with labelled rows")
     if len(counts) == 1:
         raise UserError(
             f"all {len(labels)} rows have the label {labels[0]!r}; a classifier needs two classes "
@@ -48,7 +42,7 @@ def expect_learnable(labels: Sequence[str]) -> None:
         )
     if alone:
         continuous = len(alone) > len(counts) / 2 and all(
-            _number(name) is not None for name in alone
+            finite_number(name) is not None for name in alone
         )
         quantity = "; is the target a quantity rather than a class? Then use --task regression"
         hint = quantity if continuous else ""
@@ -56,6 +50,12 @@ def expect_learnable(labels: Sequence[str]) -> None:
             f"{len(alone)} of {len(counts)} classes have one row only ({listed(alone)}), so they "
             f"cannot be both learned and tested; add rows or remove these classes{hint}"
         )
+
+
+def expect_rows(labels: Sequence[object]) -> None:
+    """Raise where there are none."""
+    if not labels:
+        raise UserError("there are no rows to learn from; give a source with labelled rows")
 
 
 def expect_present(missing: Sequence[int], rows: int, where: str) -> None:
@@ -117,17 +117,10 @@ def listed(values: Sequence[object], shown: int = SHOWN) -> str:
     return text if len(values) <= shown else f"{text} and {len(values) - shown} more"
 
 
-def digest(array: NDArray[Any], labels: Sequence[Any] | None) -> str:
-    """Return the SHA-256 of an array and labels."""
-    found = hashlib.sha256(f"{array.dtype} {array.shape}".encode())
-    found.update(np.ascontiguousarray(array).data)
-    found.update(repr(None if labels is None else list(labels)).encode())
-    return found.hexdigest()
-
-
-def _number(text: str) -> float | None:
+def finite_number(text: str | None) -> float | None:
+    """Return the number that a text writes out; None where it is none, or not finite."""
     try:
-        number = float(text)
+        number = float(text or "")
     except ValueError:
         return None
     return number if math.isfinite(number) else None

@@ -74,8 +74,8 @@ def fetch(address: str, target: Path, md5: str | None = None) -> None:
             ) from error
         if md5 is not None:
             with open(temporary, "rb") as file:
-                found = hashlib.file_digest(file, "md5").hexdigest()
-            if found != md5:
+                digest = hashlib.file_digest(file, "md5").hexdigest()
+            if digest != md5:
                 raise UserError(
-                    f"{address} is damaged: MD5 {found} instead of {md5}; try again later"
+                    f"{address} is damaged: MD5 {digest} instead of {md5}; try again later"
                 )

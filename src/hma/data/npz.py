@@ -53,12 +53,14 @@ def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
         with ZipFile(path) as file:
             members = {name.removesuffix(".npy"): name for name in file.namelist()}
-            found = {}
+            arrays = {}
             for name in set(wanted) & set(members):
                 with file.open(members[name]) as member:
                     _expect_whole(member, file.getinfo(members[name]).file_size)
                 with file.open(members[name]) as member:
-                    found[name] = npy.read_array(member, allow_pickle=False, max_header_size=HEADER)
+                    arrays[name] = npy.read_array(
+                        member, allow_pickle=False, max_header_size=HEADER
+                    )
     except OSError as error:
         why = error.strerror or reason(error)
         raise UserError(f"{path} cannot be read: {why}; see to that and try again") from error
@@ -67,9 +69,9 @@ def _read(path: Path, wanted: tuple[str, ...]) -> dict[str, NDArray[Any]]:
             f"{path} cannot be read as an .npz of plain arrays: {reason(error)}; write it with "
             "numpy.savez(path, x=..., y=...), without object arrays"
         ) from error
-    if wanted[0] not in found:
+    if wanted[0] not in arrays:
         raise UserError(f"{path} has no array {wanted[0]!r}; it has {listed(sorted(members))}")
-    return found
+    return arrays
 
 
 def _expect_whole(member: IO[bytes], size: int) -> None:
@@ -100,11 +102,11 @@ def _labels(path: Path, y: NDArray[Any], rows: int, aim: Aim | None) -> dict[str
         )
     columns = 1 if y.ndim == 1 else y.shape[1]
     kind = label_kind_for(aim, columns) if y.ndim == 1 or columns > 1 else YesNo.kind
-    found: list[Any] = [_text(value) for value in y.tolist()]
-    missing = [place for place, label in enumerate(found) if LABEL_KINDS[kind].missing(label)]
+    labels: list[Any] = [_text(value) for value in y.tolist()]
+    missing = [place for place, label in enumerate(labels) if LABEL_KINDS[kind].missing(label)]
     expect_present(missing, rows, f"y of {path}")
     names = tuple(f"y{place}" for place in range(columns)) if y.ndim == 2 else ("y",)
-    return {"labels": found, "label_kind": kind, "label_names": names}
+    return {"labels": labels, "label_kind": kind, "label_names": names}
 
 
 def _text(value: Any) -> Any:

@@ -37,6 +37,8 @@ class Preparation(ABC):
     target: Target = field(default=None, kw_only=True)  # type: ignore[assignment]  # set below
 
     kind: ClassVar[Kind]
+    unlabelled: ClassVar[str]
+    """How labels are added to rows of that kind."""
     fields_in_json: ClassVar[Mapping[str, Any]]
 
     def __post_init__(self) -> None:
@@ -48,6 +50,18 @@ class Preparation(ABC):
         @property
         def shape(self) -> tuple[int, ...]:
             """Shape of one row as a backbone sees it."""
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls,
+        source: Source,
+        places: Sequence[int],
+        classes: tuple[str, ...],
+        target: Target,
+        options: PreparationOptions,
+    ) -> Self:
+        """Learn from the rows at ``places``."""
 
     @abstractmethod
     def split(self, source: Source, places: Sequence[int] | None = None) -> Split:
@@ -115,9 +129,9 @@ class Preparation(ABC):
             "labels": Default(dict[str, Any] | None),
             **cls.fields_in_json,
         }
-        found = checked(values, shape)
-        target = None if found["labels"] is None else target_from_json(found["labels"])
-        own = {name: cls._revived(name, found[name]) for name in ("classes", *cls.fields_in_json)}
+        given = checked(values, shape)
+        target = None if given["labels"] is None else target_from_json(given["labels"])
+        own = {name: cls._revived(name, given[name]) for name in ("classes", *cls.fields_in_json)}
         if target is not None:
             own["target"] = target
         made = cls(**own)

@@ -1,11 +1,17 @@
 """What a source is: rows of one kind, with or without labels, that can be shown to a person."""
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hma.data.task import Kind
 from hma.errors import UserError
+from hma.files import file_sha256
 from hma.targets import Classes
 
 if TYPE_CHECKING:
@@ -61,3 +67,20 @@ def expect_kind(source: Source, kind: Kind) -> None:
             f"{source.name} holds rows of kind {source.kind!r}, but the model was prepared for "
             f"{kind!r}; give a source of that kind"
         )
+
+
+def array_fingerprint(array: NDArray[Any], labels: Sequence[Any] | None) -> str:
+    """Return the SHA-256 of an array and labels."""
+    digest = hashlib.sha256(f"{array.dtype} {array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)
+    digest.update(repr(None if labels is None else list(labels)).encode())
+    return digest.hexdigest()
+
+
+def files_fingerprint(files: Mapping[str, Path]) -> str:
+    """Return the SHA-256 of files and of the names they go by."""
+    digest = hashlib.sha256()
+    for name, file in files.items():
+        digest.update(f"{name}\n".encode(errors="surrogateescape"))
+        digest.update(bytes.fromhex(file_sha256(file)))
+    return digest.hexdigest()

@@ -21,7 +21,7 @@ from hma.files import expect_regular
 
 
 @dataclass(frozen=True)
-class Asked:
+class HowToRead:
     """How a file or folder is to be read."""
 
     path: Path
@@ -36,19 +36,19 @@ class Reader(NamedTuple):
     what: str
     """In words."""
     fits: Callable[[Path], bool]
-    open: Callable[[Asked], Source]
+    open: Callable[[HowToRead], Source]
 
 
-def _table(asked: Asked) -> Source:
-    if asked.aim is not None and not asked.columns:
-        raise UserError(f"task {asked.aim!r} needs a target; name its column with --target")
-    kind = label_kind_for(asked.aim, max(len(asked.columns), 1))
-    return TableFile(asked.path, asked.columns, label_kind=kind)
+def _table(how: HowToRead) -> Source:
+    if how.aim is not None and not how.columns:
+        raise UserError(f"task {how.aim!r} needs a target; name its column with --target")
+    kind = label_kind_for(how.aim, max(len(how.columns), 1))
+    return TableFile(how.path, how.columns, label_kind=kind)
 
 
-def _numbered(source: Source, asked: Asked) -> Source:
-    """Return a source whose labels stand in one place each."""
-    source.label_kind = label_kind_for(asked.aim, 1)
+def _with_one_label(source: Source, how: HowToRead) -> Source:
+    """Return a source that has one label a row, of the kind that is to be learned."""
+    source.label_kind = label_kind_for(how.aim, 1)
     return source
 
 
@@ -56,9 +56,7 @@ READERS = (
     Reader(
         "a folder of class-named image folders",
         lambda path: path.is_dir() and find_adjacency(path) is None,
-        lambda asked: _numbered(
-            ImageFolder(asked.path, skip_bad_files=asked.skip_bad_files), asked
-        ),
+        lambda how: _with_one_label(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how),
     ),
     Reader(
         "a CSV or Parquet file with --target COLUMN",
@@ -68,20 +66,20 @@ READERS = (
     Reader(
         "an .npz with x and y",
         lambda path: path.suffix.lower() == ".npz",
-        lambda asked: open_arrays(asked.path, asked.aim),
+        lambda how: open_arrays(how.path, how.aim),
     ),
     Reader(
         "a TU-format graph folder",
         lambda path: find_adjacency(path) is not None,
-        lambda asked: _numbered(GraphFolder(asked.path), asked),
+        lambda how: _with_one_label(GraphFolder(how.path), how),
     ),
     Reader(
         'a .jsonl of {"text": ..., "label": ...}',
         lambda path: path.suffix.lower() in (".jsonl", ".ndjson"),
-        lambda asked: _numbered(TextFile(asked.path), asked),
+        lambda how: _with_one_label(TextFile(how.path), how),
     ),
 )
-MAY_BE = ", ".join([*(reader.what for reader in READERS)]) + f", or one of {', '.join(BUILTINS)}"
+MAY_BE = ", ".join(reader.what for reader in READERS) + f", or one of {', '.join(BUILTINS)}"
 
 
 def open_source(
@@ -124,7 +122,7 @@ def open_source(
         _no_target(str(spec), columns)
     for reader in READERS:
         if reader.fits(path):
-            return reader.open(Asked(path, columns, task, skip_bad_files))
+            return reader.open(HowToRead(path, columns, task, skip_bad_files))
     raise UserError(f"{path} is of no kind that can be read; SOURCE may be {MAY_BE}")
 
 

@@ -34,15 +34,13 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on ``device``; ``x`` is a dict of tensors or has ``.to`` itself."""
-        x = (
-            {name: value.to(device) for name, value in self.x.items()}
-            if isinstance(self.x, dict)
-            else None
-            if self.x is None
-            else self.x.to(device)
-        )
-        rest = (None if part is None else part.to(device) for part in self[1:])
-        return Batch(x, *rest)  # type: ignore[arg-type]
+        return Batch(*(_moved(part, device) for part in self))
+
+
+def _moved(part: Any, device: torch.device | str) -> Any:
+    if isinstance(part, dict):
+        return {name: value.to(device) for name, value in part.items()}
+    return None if part is None else part.to(device)
 
 
 def tensors_of(x: Any) -> Iterator[Tensor]:
@@ -67,7 +65,6 @@ class Split(Protocol):
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        ...
 
     def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
         """Return the rows at ``places`` ``(B,)``, in that order.
@@ -80,7 +77,6 @@ class Split(Protocol):
             places: Which rows.
             epoch: Pass over the data, from 0; None for the rows as they are.
         """
-        ...
 
 
 class InMemory:

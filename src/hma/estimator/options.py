@@ -13,7 +13,7 @@ from torch import nn
 
 from hma.backbones import mlp
 from hma.config import ABLATIONS, HMAConfig, wrong_choice
-from hma.errors import UserError
+from hma.errors import UserError, reason
 
 SIZES = ("label_dim", "queue_size", "slots_per_class", "num_heads", "dropout", "momentum")
 CONTEXTS = ("alone", "batch")
@@ -97,8 +97,9 @@ def device_of(name: Any) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device must be one that torch can use, got {name!r}: {reason}") from error
+        raise UserError(
+            f"device must be one that torch can use, got {name!r}: {reason(error)}"
+        ) from error
     return device
 
 

@@ -18,14 +18,12 @@ import hma.checkpoint as checkpoint
 from hma.checkpoint import CheckpointError
 from hma.errors import UserError
 from hma.estimator.options import backbone_of, device_of
-from hma.files import FileError, MissingFileError
-from hma.json_files import RESTORE, checked, finite_or_none, none_to_nan, read_json, write_json
+from hma.json_files import RESTORE, finite_or_none, none_to_nan, write_json
 
 if TYPE_CHECKING:
     from hma.estimator.table_estimator import TableEstimator
 
 DESCRIPTION = "estimator.json"
-FORMAT = 1
 MODEL = re.compile(r"model-[0-9a-f]{16}")
 SCALER = ("mean_", "var_", "scale_")
 SHAPE = {
@@ -117,7 +115,7 @@ def _describe(classifier: "TableEstimator") -> dict[str, Any]:
     names = getattr(classifier, "feature_names_in_", None)
     scaler = classifier.scaler_
     return {
-        "format": FORMAT,
+        "format": checkpoint.FORMAT,
         "options": _options_to_json(classifier.get_params(deep=False)),
         "classes": _classes_to_json(getattr(classifier, "classes_", np.empty(0))),
         "features": classifier.n_features_in_,
@@ -204,25 +202,11 @@ def _plain(name: str, value: Any) -> Any:
 
 def _read(folder: Path) -> dict[str, Any]:
     target = folder / DESCRIPTION
-    try:
-        description: dict[str, Any] = read_json(target, {"format": int})
-        if description["format"] != FORMAT:
-            raise CheckpointError(
-                f"{target} has format {description['format']}, this hma reads format {FORMAT}; "
-                "install the version that wrote it"
-            )
-        description = checked(description, SHAPE)
-        if not MODEL.fullmatch(description["model"]):
-            raise ValueError("it names no model")
-    except MissingFileError as error:
-        raise CheckpointError(
-            f"{folder} holds no estimator: it has no {DESCRIPTION}; name a folder that "
-            "HMAClassifier.save or HMARegressor.save wrote"
-        ) from error
-    except FileError as error:
-        raise CheckpointError(str(error)) from error
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(f"{target} is damaged: {error}; {RESTORE}") from error
+    absent = (
+        f"{folder} holds no estimator: it has no {DESCRIPTION}; name a folder that "
+        "HMAClassifier.save or HMARegressor.save wrote"
+    )
+    description = checkpoint.read_description(target, SHAPE, absent=absent)
+    if not MODEL.fullmatch(description["model"]):
+        raise CheckpointError(f"{target} is damaged: it names no model; {RESTORE}")
     return description

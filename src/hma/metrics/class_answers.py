@@ -1,5 +1,6 @@
 """Predictions of classes beside the true ones, and how often each class was right, true, said."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.extras import needed
-from hma.metrics.metric import Floats
+from hma.metrics.metric import Floats, OfWeights, Weighted
+from hma.targets import Target
 
 Integers = NDArray[np.int64]
 
@@ -45,6 +47,16 @@ def class_answers(outputs: Tensor, labels: Tensor) -> ClassAnswers:
     if least < 0 or most >= logits.shape[1]:
         raise ValueError(f"labels must be from 0 to {logits.shape[1] - 1}, got {least} to {most}")
     return ClassAnswers(logits, ids)
+
+
+def of_classes(formula: Callable[[ClassAnswers, Floats], Floats]) -> Weighted:
+    """Return a metric's ``weighted`` from a formula of answers and weights ``(N, R)``."""
+
+    def weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
+        answers = class_answers(outputs, labels)
+        return lambda weights: formula(answers, weights)
+
+    return weighted
 
 
 class ClassCounts(NamedTuple):

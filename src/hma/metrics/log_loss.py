@@ -5,24 +5,19 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from hma.metrics.class_answers import class_answers
-from hma.metrics.metric import Floats, Metric, OfWeights
+from hma.metrics.metric import Floats, Metric, OfWeights, ratio
 from hma.targets import Classes, SoftClasses, Target, YesNo
 
 
 def _log_loss(outputs: Tensor, labels: Tensor, target: Target) -> float:
     if isinstance(target, Classes):
         return float(cross_entropy(*class_answers(outputs, labels)))
-    return float(_weighted(outputs, labels, target)(np.ones((len(labels), 1)))[0])
+    return LOG_LOSS.of_equal_rows(outputs, labels, target)
 
 
 def _weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
     losses, counts = _losses(outputs.double(), labels, target)
-
-    def of(weights: Floats) -> Floats:
-        total, count = losses @ weights, counts @ weights
-        return np.asarray(np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0))
-
-    return of
+    return lambda weights: ratio(losses @ weights, counts @ weights, otherwise=np.nan)
 
 
 def _losses(outputs: Tensor, labels: Tensor, target: Target) -> tuple[Floats, Floats]:

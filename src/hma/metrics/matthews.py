@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from hma.extras import torchmetrics_classification
-from hma.metrics.class_answers import class_answers, class_counts
-from hma.metrics.metric import Floats, Metric, OfWeights
+from hma.metrics.class_answers import ClassAnswers, class_answers, class_counts, of_classes
+from hma.metrics.metric import Floats, Metric, ratio
 from hma.targets import Classes, SoftClasses, Target
 
 
@@ -19,25 +19,19 @@ def _matthews(outputs: Tensor, labels: Tensor, target: Target) -> float:
     return float(metric(predicted, ids, num_classes=logits.shape[1], validate_args=False))
 
 
-def _weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
-    answers = class_answers(outputs, labels)
-
-    def of(weights: Floats) -> Floats:
-        right, true, said = class_counts(answers, weights)
-        total = weights.sum(axis=0)
-        shared = right.sum(axis=0) * total - (true * said).sum(axis=0)
-        spread_true = total**2 - (true**2).sum(axis=0)
-        spread_said = total**2 - (said**2).sum(axis=0)
-        scale = np.sqrt(spread_true * spread_said)
-        return np.asarray(np.divide(shared, scale, out=np.zeros_like(shared), where=scale > 0))
-
-    return of
+def _of_counts(answers: ClassAnswers, weights: Floats) -> Floats:
+    right, true, said = class_counts(answers, weights)
+    total = weights.sum(axis=0)
+    shared = right.sum(axis=0) * total - (true * said).sum(axis=0)
+    spread_true = total**2 - (true**2).sum(axis=0)
+    spread_said = total**2 - (said**2).sum(axis=0)
+    return ratio(shared, np.sqrt(spread_true * spread_said), otherwise=0.0)
 
 
 MATTHEWS = Metric(
     name="matthews",
     title="Matthews correlation",
     targets=(Classes, SoftClasses),
-    weighted=_weighted,
+    weighted=of_classes(_of_counts),
     formula=_matthews,
 )

@@ -1,19 +1,14 @@
 """Mean of the target's own loss: what any kind of label can be scored by."""
 
-import numpy as np
 from torch import Tensor
 
-from hma.metrics.metric import Floats, Metric, OfWeights
+from hma.metrics.metric import Metric, OfWeights, weighted_mean
 from hma.targets import Target
 
 
 def _weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
     losses = target.loss(outputs.double(), labels).numpy()
-
-    def of(weights: Floats) -> Floats:
-        return np.asarray(losses @ weights / weights.sum(axis=0))
-
-    return of
+    return lambda weights: weighted_mean(losses, weights)
 
 
 MEAN_LOSS = Metric(

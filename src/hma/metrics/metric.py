@@ -11,8 +11,11 @@ from torch import Tensor
 from hma.targets import Target
 
 Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
 OfWeights = Callable[[Floats], Floats]
 """Scores of the same rows under several weightings of them, ``(N, R) -> (R,)``."""
+Weighted = Callable[[Tensor, Tensor, Target], OfWeights]
+"""From outputs ``(N, outputs)``, labels and their target to the formula for weighted rows."""
 Interval = Literal["bootstrap", "wilson"]
 
 
@@ -24,8 +27,8 @@ class Metric:
         name: As records and options have it.
         title: For people.
         targets: Kinds of labels it is defined for.
-        weighted: Takes outputs ``(N, outputs)``, labels and their target; returns the formula for
-            weighted rows, so that one formula serves a test set and all its resamples.
+        weighted: Its formula for weighted rows: one formula serves a test set and all its
+            resamples.
         formula: The same for rows that count alike, where it is computed in another way.
         larger_is_better: Its direction.
         scale: What tables multiply it with; 100 where they print percent.
@@ -39,7 +42,7 @@ class Metric:
     name: str
     title: str
     targets: tuple[type[Target], ...]
-    weighted: Callable[[Tensor, Tensor, Target], OfWeights]
+    weighted: Weighted
     formula: Callable[[Tensor, Tensor, Target], float] | None = None
     larger_is_better: bool = True
     scale: float = 1.0
@@ -63,8 +66,25 @@ class Metric:
             )
         if self.formula is not None:
             return self.formula(outputs, labels, target)
+        return self.of_equal_rows(outputs, labels, target)
+
+    def of_equal_rows(self, outputs: Tensor, labels: Tensor, target: Target) -> float:
+        """Return what ``weighted`` gives where every row counts alike."""
         return float(self.weighted(outputs, labels, target)(np.ones((len(labels), 1)))[0])
 
     def better(self, score: float, other: float) -> bool:
         """Tell whether ``score`` is better than ``other``; one that is undefined never is."""
         return score > other if self.larger_is_better else score < other
+
+
+def weighted_mean(values: Floats, weights: Floats) -> Floats:
+    """Return the mean of values ``(N,)`` under each weighting ``(N, R)``, ``(R,)``."""
+    return np.asarray(values @ weights / weights.sum(axis=0))
+
+
+def ratio(
+    above: Floats, below: Floats, *, where: Booleans | None = None, otherwise: float
+) -> Floats:
+    """Return ``above / below`` where ``below`` is positive, or as told, and else ``otherwise``."""
+    out = np.full_like(above, otherwise)
+    return np.asarray(np.divide(above, below, out=out, where=below > 0 if where is None else where))

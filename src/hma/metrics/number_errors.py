@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from hma.metrics.metric import Floats, Metric, OfWeights
+from hma.metrics.metric import Floats, Metric, OfWeights, Weighted, ratio, weighted_mean
 from hma.targets import Number, Target
 
 OfNumbers = Callable[[Floats, Floats, Floats], Floats]
 """Predictions ``(N,)``, true numbers ``(N,)`` and weights ``(N, R)`` to ``(R,)``."""
 
 
-def _of_numbers(formula: OfNumbers) -> Callable[[Tensor, Tensor, Target], OfWeights]:
+def _of_numbers(formula: OfNumbers) -> Weighted:
     def weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
         said = target.expected(outputs.double()).numpy()
         true = labels.reshape(-1).double().numpy()
@@ -21,25 +21,20 @@ def _of_numbers(formula: OfNumbers) -> Callable[[Tensor, Tensor, Target], OfWeig
     return weighted
 
 
-def _mean(values: Floats, weights: Floats) -> Floats:
-    return np.asarray(values @ weights / weights.sum(axis=0))
-
-
 def _rmse(said: Floats, true: Floats, weights: Floats) -> Floats:
-    return np.sqrt(_mean((said - true) ** 2, weights))
+    return np.sqrt(weighted_mean((said - true) ** 2, weights))
 
 
 def _mae(said: Floats, true: Floats, weights: Floats) -> Floats:
-    return _mean(np.abs(said - true), weights)
+    return weighted_mean(np.abs(said - true), weights)
 
 
 def _r2(said: Floats, true: Floats, weights: Floats) -> Floats:
     """Return 1 less the squared error over the variance; NaN where the numbers do not vary."""
-    apart = (true[:, None] - _mean(true, weights)) ** 2  # (N, R)
+    apart = (true[:, None] - weighted_mean(true, weights)) ** 2  # (N, R)
     varied = (apart * weights).sum(axis=0)
     missed = ((said - true) ** 2) @ weights
-    share = np.divide(missed, varied, out=np.full(len(varied), np.nan), where=varied > 0)
-    return np.asarray(1 - share)
+    return 1 - ratio(missed, varied, otherwise=np.nan)
 
 
 RMSE = Metric(

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.extras import torchmetrics_classification
 from hma.metrics.class_answers import class_answers
-from hma.metrics.metric import Floats, Metric, OfWeights
+from hma.metrics.metric import Booleans, Floats, Metric, OfWeights, Weighted, ratio
 from hma.targets import Classes, SoftClasses, Target, YesNo
 
-Booleans = NDArray[np.bool_]
 Curve = Callable[[Booleans, Floats, Floats], Floats]
 """Positive rows ``(N,)``, scores ``(N,)`` and weights ``(N, R)`` to ``(R,)``, NaN if undefined."""
 
@@ -32,7 +30,7 @@ def area(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
     up_to = cumulative[np.searchsorted(scores[no], scores[positive], side="right")]
     won = (weights[positive] * (below + up_to)).sum(axis=0) / 2
     pairs = weights[positive].sum(axis=0) * cumulative[-1]
-    return np.asarray(np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0))
+    return ratio(won, pairs, otherwise=np.nan)
 
 
 def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
@@ -42,14 +40,13 @@ def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Fl
     above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
     hits = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
     new = np.diff(hits, axis=0, prepend=0.0)
-    precision = np.divide(hits, above, out=np.zeros_like(hits), where=above > 0)
+    precision = ratio(hits, above, otherwise=0.0)
     yes, rows = hits[-1], above[-1]
-    both = (yes > 0) & (rows > yes)
     total = (precision * new).sum(axis=0)
-    return np.asarray(np.divide(total, yes, out=np.full(len(yes), np.nan), where=both))
+    return ratio(total, yes, where=(yes > 0) & (rows > yes), otherwise=np.nan)
 
 
-def _weighted(curve: Curve) -> Callable[[Tensor, Tensor, Target], OfWeights]:
+def _weighted(curve: Curve) -> Weighted:
     def weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
         columns = list(_columns(outputs, labels, target))
 
@@ -90,12 +87,12 @@ def _mean_of_defined(values: Floats) -> Floats:
     defined = ~np.isnan(values)
     count = defined.sum(axis=0)
     total = np.where(defined, values, 0.0).sum(axis=0)
-    return np.asarray(np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0))
+    return ratio(total, count, otherwise=np.nan)
 
 
 def _auroc(outputs: Tensor, labels: Tensor, target: Target) -> float:
     if isinstance(target, YesNo):
-        return float(AUROC.weighted(outputs, labels, target)(np.ones((len(labels), 1)))[0])
+        return AUROC.of_equal_rows(outputs, labels, target)
     logits, ids = class_answers(outputs, labels)
     present = torch.unique(ids).tolist()
     if len(present) < 2:

@@ -11,7 +11,7 @@ from hma.backbones.by_name import backbone_for, images_wanted, pooling_of
 from hma.backbones.named_backbone import Described, Pool
 from hma.config import HMAConfig
 from hma.data import Aim, PreparationOptions, is_builtin
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.json_files import dataclass_from_json, read_json, write_json
 from hma.training import Recipe
 
@@ -146,8 +146,7 @@ class RunOptions(DataOptions, BackboneOptions):
                 raise ValueError("it names no backbone")
             return found
         except ValueError as error:
-            why = " ".join(str(error).split())
-            raise UserError(f"{path} is damaged: {why}; {REMEDY}") from error
+            raise UserError(f"{path} is damaged: {reason(error)}; {REMEDY}") from error
 
     def write(self, path: Path) -> None:
         """Write the options, sealed."""

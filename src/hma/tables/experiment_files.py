@@ -55,13 +55,13 @@ def table_files(folder: Path) -> dict[str, Path]:
 
     A file that does not spell its key out in ``TABLE = ...(key="...")`` is known by its name.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for file in sorted(folder.glob(TABLES)):
         key = _written_key(file) or file.stem
-        if key in found:
+        if key in files:
             raise UserError(f"two experiment files in {folder} declare the table {key}")
-        found[key] = file
-    return found
+        files[key] = file
+    return files
 
 
 def load_table(file: Path) -> Table:

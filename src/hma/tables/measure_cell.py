@@ -26,7 +26,7 @@ def work(table: Table, cell: Cell, results: Results, progress: Progress | None =
     """Bring a cell to its record, from its last checkpoint if it has one.
 
     A cell that fails leaves a :class:`Failure` and raises nothing. Missing data is not the
-    cell's failure and is raised, as is :class:`~hma.tables.results.Busy`.
+    cell's failure and is raised, as is :class:`~hma.files.HeldError`.
 
     Args:
         table: What the cell is of.

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any
 
 from hma.data.location import MissingDataError
 from hma.errors import UserError
+from hma.files import HeldError
 from hma.tables.experiment_files import load_table
 from hma.tables.measure_cell import error_line, work
-from hma.tables.results import Busy, Failure, Results
+from hma.tables.results import Failure, Results
 from hma.tables.run_cells import Ended, Moved
 from hma.tables.table import Cell
 
@@ -56,14 +57,14 @@ class Processes:
 
     def events(self, seconds: float) -> list[Moved | Ended]:
         """Return what has happened, after at most so many seconds."""
-        found: list[Moved | Ended] = []
+        events: list[Moved | Ended] = []
         by_connection = {one.connection: cell for cell, one in self._running.items()}
         if not by_connection:
-            return found
+            return events
         for connection in wait(list(by_connection), timeout=seconds):
             cell = by_connection[connection]  # type: ignore[index]
-            found += self._heard(cell)
-        return found
+            events += self._heard(cell)
+        return events
 
     def _heard(self, cell: Cell) -> list[Moved | Ended]:
         one = self._running[cell]
@@ -110,7 +111,7 @@ class Processes:
 class _Running:
     process: ForkServerProcess
     connection: "Connection[Any, Any]"
-    last: tuple[Any, ...] | None = field(default=None)
+    last: tuple[Any, ...] | None = None
 
 
 class _Reporting:
@@ -148,7 +149,7 @@ def _serve(connection: "Connection[Any, Any]", file: Path, folder: Path, cell: C
         last = ("done", "")
         if (failure := results.failure(cell)) is not None:
             last = ("failed", failure.error)
-    except Busy:
+    except HeldError:
         last = ("busy", "")
     except MissingDataError as error:
         last = ("absent", str(error))

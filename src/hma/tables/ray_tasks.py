@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hma.data.location import MissingDataError
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.extras import needed
+from hma.files import HeldError
 from hma.tables.experiment_files import load_table
 from hma.tables.measure_cell import error_line, kept_weights, measure
-from hma.tables.results import Busy, Failure, Results
+from hma.tables.results import Failure, Results
 from hma.tables.run_cells import End, Ended, Moved
 from hma.tables.table import Cell
 from hma.training import Record
@@ -53,7 +54,7 @@ class RayTasks:
         claim = ExitStack()
         try:
             claim.enter_context(self._results.claimed(cell))
-        except Busy:
+        except HeldError:
             self._refused.append(Ended(cell, "busy"))
             return
         self._claims[cell] = claim
@@ -62,16 +63,16 @@ class RayTasks:
 
     def events(self, seconds: float) -> list[Moved | Ended]:
         """Return the cells that ended within so many seconds."""
-        found, self._refused = self._refused, []
+        events, self._refused = self._refused, []
         if not self._running:
-            return found
-        wait = 0.0 if found else seconds
+            return events
+        wait = 0.0 if events else seconds
         ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=wait)
         for task in ended:
             cell = self._running.pop(task)
             with self._claims.pop(cell):
-                found.append(self._kept(cell, task))
-        return found
+                events.append(self._kept(cell, task))
+        return events
 
     def _kept(self, cell: Cell, task: Any) -> Ended:
         """Write what a task came to."""
@@ -81,7 +82,7 @@ class RayTasks:
         except self._ray.exceptions.TaskCancelledError:
             return Ended(cell, "stopped")
         except self._ray.exceptions.RayError as error:
-            end, text, values, weights = "failed", f"Ray lost it: {_first_line(error)}", None, None
+            end, text, values, weights = "failed", f"Ray lost it: {reason(error)}", None, None
         message, _, trace = text.partition("\n")
         if values is not None:
             self._results.keep(cell, Record.from_json(values), weights)
@@ -120,7 +121,7 @@ def _connect(ray: Any, address: str) -> None:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise UserError(
-            f"--ray {address} does not answer: {_first_line(error)} "
+            f"--ray {address} does not answer: {reason(error)} "
             "Start a cluster with `ray start --head`, or use --ray local"
         ) from error
 
@@ -135,10 +136,6 @@ def _expect_answer(address: str) -> None:
         raise UserError(
             f"--ray {address} does not answer: {error}; is `ray start --head` running there?"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _measured(file: Path, folder: Path, cell: Cell) -> Answer:

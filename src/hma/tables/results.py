@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.files import HeldError, MissingFileError, held, written_whole
+from hma.files import MissingFileError, held, written_whole
 from hma.json_files import read_json, write_json
 from hma.tables.table import Cell, Table
 from hma.tensor_files import read_tensors
@@ -33,10 +33,6 @@ class Failure:
 
     error: str
     traceback: str = ""
-
-
-class Busy(Exception):  # noqa: N818 - nothing is wrong
-    """Another process is at work on the cell."""
 
 
 class Results:
@@ -81,10 +77,10 @@ class Results:
         path = self.path(cell)
         record = Record.read(path)
         wanted = definition(table, cell)
-        found = {name: record.resolved.get(name) for name in wanted}
-        found |= {"seed": record.seed, "recipe": record.setup["recipe"]}
+        measured = {name: record.resolved.get(name) for name in wanted}
+        measured |= {"seed": record.seed, "recipe": record.setup["recipe"]}
         wanted |= {"seed": cell.seed, "recipe": table.recipe(cell).to_json()}
-        if differing := differences(found, wanted):
+        if differing := differences(measured, wanted):
             raise UserError(
                 f"{path} was measured with other settings than {table.key} has now: "
                 f"{'; '.join(differing)}. Move it away to measure again, or give another --results"
@@ -139,17 +135,9 @@ class Results:
         values = {"cell": str(cell), "error": failure.error, "traceback": failure.traceback}
         write_json(path, values)
 
-    @contextmanager
-    def claimed(self, cell: Cell) -> Iterator[None]:
-        """Hold a cell against every other process; raises :class:`Busy` if one has it.
-
-        The claim ends with the process, however it ends.
-        """
-        try:
-            with held(self.folder / UNFINISHED / f"{cell.path}.lock"):
-                yield
-        except HeldError as error:
-            raise Busy(str(cell)) from error
+    def claimed(self, cell: Cell) -> AbstractContextManager[None]:
+        """Hold a cell against every other process, see :func:`hma.files.held`."""
+        return held(self.folder / UNFINISHED / f"{cell.path}.lock")
 
 
 def definition(table: Table, cell: Cell) -> dict[str, Any]:

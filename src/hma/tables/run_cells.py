@@ -46,19 +46,15 @@ class Pool(Protocol):
 
     def start(self, cell: Cell) -> None:
         """Begin with a cell."""
-        ...
 
     def events(self, seconds: float) -> list[Moved | Ended]:
         """Return what has happened, after at most so many seconds."""
-        ...
 
     def stop(self) -> None:
         """Ask all running cells to write a checkpoint and end."""
-        ...
 
     def close(self) -> None:
         """Give everything back; running cells end."""
-        ...
 
 
 @dataclass
@@ -85,27 +81,21 @@ class Board(Protocol):
 
     def begin(self, cells: int, waiting: int) -> None:
         """Start: of ``cells`` in all, ``waiting`` are to be run."""
-        ...
 
     def started(self, cell: Cell) -> None:
         """Show that a cell is being worked on."""
-        ...
 
     def moved(self, event: Moved) -> None:
         """Show how far a running cell is."""
-        ...
 
     def ended(self, event: Ended) -> None:
         """Show that a cell is no longer running."""
-        ...
 
     def say(self, message: str) -> None:
         """Tell something that stays on the screen."""
-        ...
 
     def close(self) -> None:
         """Leave the screen as it is."""
-        ...
 
 
 def run(

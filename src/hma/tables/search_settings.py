@@ -192,12 +192,12 @@ def _score(
 ) -> float:
     """Return the mean validation score of settings over seeds, as tables print it."""
     changed = _without_tests(table, cell, table.rows[cell.method].changed(settings))
-    found = []
+    scores = []
     for seed in table.seeds[:seeds]:
         folder = _folder(results, cell, settings) / str(seed)
         record = measure(changed, cell._replace(seed=seed), folder, progress)
-        found.append(validation_score(record, table.metric))
-    return METRICS[table.metric].scale * mean(found)
+        scores.append(validation_score(record, table.metric))
+    return METRICS[table.metric].scale * mean(scores)
 
 
 def _folder(results: Results, cell: Cell, settings: Settings) -> Path:

@@ -230,7 +230,7 @@ class Table:
 
 
 def _matching(kind: str, names: Mapping[str, object], patterns: tuple[str, ...]) -> list[str]:
-    found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    if not found:
+    matching = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    if not matching:
         raise UserError(wrong_choice(kind, ", ".join(patterns), tuple(names)))
-    return found
+    return matching

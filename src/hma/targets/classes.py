@@ -64,9 +64,8 @@ class Classes(Target):
             )
         expect_rows(y, count)
         rule = f"y must hold class ids from 0 to {self.table_rows - 1}"
-        remedy = "rows not to store belong in `ignore`"
         outside = (y < 0) | (y >= self.table_rows)
-        expect_none(outside, y, rule, remedy)
+        expect_none(outside, y, rule, "rows not to store belong in `ignore`")
         return y.long()
 
     def mix(self, stored: Tensor) -> Tensor:
@@ -77,10 +76,6 @@ class Classes(Target):
     def embed(self, stored: Tensor, table: Tensor) -> Tensor:
         """Look the ids up: as :meth:`mix` has it, without the product."""
         return embedding(stored % (self.table_rows + 1), table)
-
-    def membership(self, stored: Tensor) -> Tensor:
-        """Return a one-hot row for each id."""
-        return self.mix(stored)[:, :-1]
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the cross entropy."""

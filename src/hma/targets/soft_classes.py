@@ -57,7 +57,8 @@ class SoftClasses(Target):
     def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
         """Return distributions."""
         if y.dim() == 1:
-            return self._whole(Classes(self.count).checked(y, count, ignore))
+            ids = Classes(self.count).checked(y, count, ignore)
+            return one_hot(ids, self.count).float()
         expect_rows(y, count, self.count)
         y = y.to(torch.promote_types(y.dtype, torch.float32))
         if ignore is not None:
@@ -67,16 +68,9 @@ class SoftClasses(Target):
         expect_none(outside, y, "y must hold rows of at least 0 that sum to 1", "")
         return y
 
-    def _whole(self, ids: Tensor) -> Tensor:
-        return one_hot(ids, self.count).float()
-
     def mix(self, stored: Tensor) -> Tensor:
         """Return the distribution; NaN is MASK."""
         return or_mask(stored, ~stored.isnan().any(dim=1))
-
-    def membership(self, stored: Tensor) -> Tensor:
-        """Return the distribution."""
-        return self.mix(stored)[:, :-1]
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the cross entropy, of ids or of distributions."""

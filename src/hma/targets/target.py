@@ -51,10 +51,6 @@ class Target(ABC):
         """Return what each label takes of each row of the label table, ``(N, table_rows + 1)``."""
 
     @abstractmethod
-    def membership(self, stored: Tensor) -> Tensor:
-        """Return how far each label belongs to each prototype, ``(N, P)``; 0 where unknown."""
-
-    @abstractmethod
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each row, ``(B,)``."""
 
@@ -69,6 +65,13 @@ class Target(ABC):
     @abstractmethod
     def words(self, logits: Tensor) -> list[str]:
         """Return each prediction in a few words."""
+
+    def membership(self, stored: Tensor) -> Tensor:
+        """Return how far each label belongs to each prototype, ``(N, P)``; 0 where unknown.
+
+        By default a prototype stands for one row of the label table.
+        """
+        return self.mix(stored)[:, :-1]
 
     def embed(self, stored: Tensor, table: Tensor) -> Tensor:
         """Return the embedding of stored labels, ``(N, ...)`` and ``(rows + 1, L)`` to ``(N, L)``.

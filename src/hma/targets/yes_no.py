@@ -81,10 +81,6 @@ class YesNo(Target):
         count = known.sum(dim=1, keepdim=True)
         return or_mask(each / count.clamp(min=1), count[:, 0] > 0)
 
-    def membership(self, stored: Tensor) -> Tensor:
-        """Return equal shares for the labels that are known."""
-        return self.mix(stored)[:, :-1]
-
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean binary cross entropy over the labels that are known."""
         y = self._with_nan(y).reshape(logits.shape)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.extras import fabric_module
 from hma.training.interruption import Interrupted
 from hma.training.recipe import Recipe
@@ -71,7 +71,7 @@ def _launched(
         except (RuntimeError, ValueError, _misconfiguration()) as error:
             raise UserError(
                 f"accelerator {accelerator!r} with {devices} device(s) cannot be used here: "
-                f"{' '.join(str(error).split())}"
+                f"{reason(error)}"
             ) from error
     if fabric.strategy.precision.precision != precision:
         raise UserError(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class GraphPreparation(Preparation):
     edge_attributes: Pairs = ()
 
     kind = "graph"
+    unlabelled = "add NAME_graph_labels.txt"
     fields_in_json: ClassVar = {
         "node_labels": list[list[int]],
         "degrees": int,
@@ -129,17 +130,17 @@ class GraphPreparation(Preparation):
 
     def _edge_features(self, graphs: GraphFolder) -> Tensor:
         """Return what each edge says, ``(E, A)``."""
-        found = []
+        features = []
         if self.edge_labels:
             labels = expected(graphs, "edge_labels", len(self.edge_labels))
-            found = [
+            features = [
                 (column[:, None] == torch.tensor(values)).float()
                 for column, values in zip(labels.T, self.edge_labels, strict=True)
             ]
         if self.edge_attributes:
             numbers = expected(graphs, "edge_attributes", len(self.edge_attributes))
-            found.append(_standard(numbers, self.edge_attributes))
-        return torch.cat(found, dim=1)
+            features.append(_standard(numbers, self.edge_attributes))
+        return torch.cat(features, dim=1)
 
     def facts(self) -> dict[str, Any]:
         """Say what the features of nodes and edges are."""
@@ -156,42 +157,44 @@ class GraphPreparation(Preparation):
             "edges": f"as listed, each once, no self-loops; {used}",
         }
 
-
-def fit_graphs(
-    source: Source,
-    places: Sequence[int],
-    classes: tuple[str, ...],
-    target: Target,
-    options: PreparationOptions,
-) -> GraphPreparation:
-    """Learn from the graphs at ``places`` what a node's features are."""
-    graphs = cast("GraphFolder", source)
-    chosen = torch.zeros(len(graphs), dtype=torch.bool)
-    chosen[list(places)] = True
-    nodes = torch.repeat_interleave(chosen, graphs.nodes_before.diff())  # (N,)
-    if not nodes.any():
-        raise UserError(f"the training graphs of {graphs.name} have no nodes")
-    labels = graphs.node_labels
-    wanted = options.node_attributes
-    if wanted and graphs.node_attributes is None:
-        raise UserError(f"{graphs.name} has no node attributes; leave node_attributes out")
-    attributes = graphs.node_attributes if wanted or (wanted is None and labels is None) else None
-    make = partial(
-        GraphPreparation,
-        classes,
-        target=target,
-        attributes=_pairs(attributes, nodes),
-        **(_fitted_edges(graphs, chosen) if options.edge_labels else {}),
-    )
-    if labels is not None:
-        return make(node_labels=_values(labels, nodes))
-    if attributes is not None:
-        return make()
-    degrees = graphs.out_degrees()[nodes]
-    largest = int(degrees.max())
-    if largest < LARGEST_ONE_HOT_DEGREE:
-        return make(degrees=largest + 1)
-    return make(degree=_moments(degrees))
+    @classmethod
+    def fit(
+        cls,
+        source: Source,
+        places: Sequence[int],
+        classes: tuple[str, ...],
+        target: Target,
+        options: PreparationOptions,
+    ) -> Self:
+        """Learn from the graphs at ``places`` what a node's features are."""
+        graphs = cast("GraphFolder", source)
+        chosen = torch.zeros(len(graphs), dtype=torch.bool)
+        chosen[list(places)] = True
+        nodes = torch.repeat_interleave(chosen, graphs.nodes_before.diff())  # (N,)
+        if not nodes.any():
+            raise UserError(f"the training graphs of {graphs.name} have no nodes")
+        labels = graphs.node_labels
+        wanted = options.node_attributes
+        if wanted and graphs.node_attributes is None:
+            raise UserError(f"{graphs.name} has no node attributes; leave node_attributes out")
+        used = labels is None if wanted is None else wanted
+        attributes = graphs.node_attributes if used else None
+        make = partial(
+            cls,
+            classes,
+            target=target,
+            attributes=_pairs(attributes, nodes),
+            **(_fitted_edges(graphs, chosen) if options.edge_labels else {}),
+        )
+        if labels is not None:
+            return make(node_labels=_values(labels, nodes))
+        if attributes is not None:
+            return make()
+        degrees = graphs.out_degrees()[nodes]
+        largest = int(degrees.max())
+        if largest < LARGEST_ONE_HOT_DEGREE:
+            return make(degrees=largest + 1)
+        return make(degree=_moments(degrees))
 
 
 def _fitted_edges(graphs: GraphFolder, chosen: Tensor) -> dict[str, Any]:
@@ -223,16 +226,16 @@ def _pairs(numbers: Tensor | None, chosen: Tensor) -> Pairs:
 
 def expected(graphs: GraphFolder, part: str, count: int) -> Tensor:
     """Return labels or attributes of a source, or say that there are not as many as in training."""
-    found: Tensor | None = getattr(graphs, part)
-    given = 0 if found is None else found.shape[1]
-    if found is None or given != count:
+    values: Tensor | None = getattr(graphs, part)
+    given = 0 if values is None else values.shape[1]
+    if values is None or given != count:
         where, what = part.split("_")
         one = "a node" if where == "node" else "an edge"
         raise UserError(
             f"{graphs.name} has {given} {what} at {one}, the "
             f"training graphs had {count}; give NAME_{part}.txt with as many a line"
         )
-    return found
+    return values
 
 
 def _codes(labels: Tensor, kinds: tuple[tuple[int, ...], ...]) -> Tensor:

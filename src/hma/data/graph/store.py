@@ -47,14 +47,14 @@ class Laid:
         """Return what the graphs at ``places``, the same as ``graphs``, have."""
         if not places:
             return self.none
-        found = torch.cat([views[place] for views in self.views for place in places])
+        joined = torch.cat([views[place] for views in self.views for place in places])
         if self.rows:
-            found = found.view(self.rows, -1)  # (rows * n,) -> (rows, n)
+            joined = joined.view(self.rows, -1)  # (rows * n,) -> (rows, n)
         if self.step is not None:
-            before = _before(self.step[graphs])[:-1]
+            before = starts_of(self.step[graphs])[:-1]
             shift = torch.repeat_interleave(before, self.counts[graphs])  # (n,)
-            found = found + (shift if self.rows else shift.view(-1, *[1] * (found.dim() - 1)))
-        return found
+            joined = joined + (shift if self.rows else shift.view(-1, *[1] * (joined.dim() - 1)))
+        return joined
 
 
 class GraphStore:
@@ -109,14 +109,14 @@ class GraphStore:
         """Return the graphs ``(B,)``, in that order, as one PyG batch."""
         places = graphs.tolist()
         nodes = self.nodes[graphs]
-        found: Cut = {name: laid.cut(places, graphs) for name, laid in self.keys.items()}
-        found |= {name: [values[place] for place in places] for name, values in self.lists.items()}
+        parts: Cut = {name: laid.cut(places, graphs) for name, laid in self.keys.items()}
+        parts |= {name: [values[place] for place in places] for name, values in self.lists.items()}
         batch = copy(_empty_batch())  # most of the cost of a small batch would be making it anew
         batch.update(
             {
-                **self.finish(found),
+                **self.finish(parts),
                 "batch": torch.repeat_interleave(nodes),  # (n,)
-                "ptr": _before(nodes),
+                "ptr": starts_of(nodes),
             }
         )
         return batch
@@ -182,7 +182,8 @@ def _laid(name: str, graphs: Sequence[Graph], values: list[Tensor]) -> Laid:
     return Laid(torch.cat(values, dim=axis), counts, beside=beside, step=step)
 
 
-def _before(counts: Tensor) -> Tensor:
+def starts_of(counts: Tensor) -> Tensor:
+    """Return where each of several stretches begins, and where the last ends, ``(G + 1,)``."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
 
 

@@ -1,6 +1,5 @@
 """Graphs in the format of the TU collection: a few text files for a whole data set."""
 
-import hashlib
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hma.data.graph.store import starts_of
 from hma.data.labels import expect_present, listed
-from hma.data.source import Source
+from hma.data.source import Source, files_fingerprint
 from hma.errors import UserError
 from hma.files import expect_regular
 
@@ -47,7 +47,7 @@ class GraphFolder(Source):
         graph_of, count = self._graph_of_nodes()
         order = np.argsort(graph_of, kind="stable")  # nodes of a graph need not stand together
         sizes = np.bincount(graph_of, minlength=count)
-        self.nodes_before = torch.from_numpy(_before(sizes))
+        self.nodes_before = starts_of(torch.from_numpy(sizes))
         self._read_edges(graph_of, order)
         self.node_labels = self._values("node_labels", np.int64, len(order), order)
         self.node_attributes = self._values("node_attributes", np.float64, len(order), order)
@@ -88,12 +88,12 @@ class GraphFolder(Source):
             return None
         expect_regular(file)
         try:
-            found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+            labels = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file} cannot be read as text: {error}") from error
-        missing = [place for place, label in enumerate(found) if label.lower() in ("", "nan")]
-        expect_present(missing, len(found), str(file))
-        return found
+        missing = [place for place, label in enumerate(labels) if label.lower() in ("", "nan")]
+        expect_present(missing, len(labels), str(file))
+        return labels
 
     @cached_property
     def edge_labels(self) -> Tensor | None:
@@ -145,7 +145,8 @@ class GraphFolder(Source):
         graph = graph_of[order][source]
         starts = self.nodes_before.numpy()[graph]
         self.edges = torch.from_numpy(np.stack([source - starts, target - starts]))
-        self.edges_before = torch.from_numpy(_before(np.bincount(graph, minlength=len(self))))
+        counts = np.bincount(graph, minlength=len(self))
+        self.edges_before = starts_of(torch.from_numpy(counts))
 
     def _file(self, part: str) -> Path:
         return self.folder / f"{self.name}_{part}.txt"
@@ -170,13 +171,6 @@ class GraphFolder(Source):
             )
         return read
 
-    def size(self, place: int) -> tuple[int, int]:
-        """Return how many nodes and edges a graph has."""
-        return tuple(  # type: ignore[return-value]
-            int(before[place + 1] - before[place])
-            for before in (self.nodes_before, self.edges_before)
-        )
-
     def out_degrees(self) -> Tensor:
         """Return the number of edges that leave each node, ``(N,)``."""
         starts = torch.repeat_interleave(self.nodes_before[:-1], self.edges_before.diff())
@@ -184,28 +178,23 @@ class GraphFolder(Source):
 
     def describe(self, place: int) -> str:
         """Return the number of the graph and its size."""
-        nodes, edges = self.size(place)
+        both = (self.nodes_before, self.edges_before)
+        nodes, edges = (int(before[place + 1] - before[place]) for before in both)
         return f"graph {place} ({nodes} nodes, {edges} edges)"
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the files."""
-        found = hashlib.sha256()
-        for file in sorted(filter(Path.is_file, self.folder.glob(f"{self.name}_*.txt"))):
-            found.update(f"{file.name}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
-        return found.hexdigest()
+        files = sorted(filter(Path.is_file, self.folder.glob(f"{self.name}_*.txt")))
+        return files_fingerprint({file.name: file for file in files})
 
 
 def find_adjacency(path: Path) -> Path | None:
     """Return the file of edges in a TU folder or its raw folder; None where there is none."""
     for folder in (path / "raw", path):
-        found = sorted(folder.glob("*_A.txt")) if folder.is_dir() else []
-        if len(found) > 1:
-            names = listed([file.name for file in found])
+        files = sorted(folder.glob("*_A.txt")) if folder.is_dir() else []
+        if len(files) > 1:
+            names = listed([file.name for file in files])
             raise UserError(f"{folder} holds several data sets ({names}); give each its own folder")
-        if found:
-            return found[0]
+        if files:
+            return files[0]
     return None
-
-
-def _before(counts: Integers) -> Integers:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, resized, shape_with
-from hma.data.labels import digest
+from hma.data.source import array_fingerprint
 from hma.extras import needed
 from hma.targets import Classes
 
@@ -68,7 +68,7 @@ class ArrayImages(ImageRows):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of pixels and labels."""
-        return digest(self.images.numpy(), self.labels)
+        return array_fingerprint(self.images.numpy(), self.labels)
 
 
 def picture(pixels: Tensor, unit: bool) -> "Image":

@@ -1,6 +1,5 @@
 """Pictures in files: opened when a source is made, decoded when asked for."""
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from hma.data.image.crops import part_of
 from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, middle, shape_with
+from hma.data.source import files_fingerprint
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.files import expect_regular
@@ -41,7 +41,7 @@ class ImageFiles(ImageRows):
     Args:
         name: Short name.
         path: Folder that all files are below.
-        found: Each file with the name of its class, or None for all of them.
+        labelled: Each file with the name of its class, or None for all of them.
         skip_bad_files: Decode every file now and leave out those that cannot be read.
         memory_limit: Bytes of decoded pixels kept.
     """
@@ -50,7 +50,7 @@ class ImageFiles(ImageRows):
         self,
         name: str,
         path: Path,
-        found: Sequence[tuple[Path, str | None]],
+        labelled: Sequence[tuple[Path, str | None]],
         *,
         skip_bad_files: bool = False,
         memory_limit: int = MEMORY_LIMIT,
@@ -58,11 +58,11 @@ class ImageFiles(ImageRows):
         self.name = name
         self.path = path
         self.memory_limit = memory_limit
-        self.skipped = self._unreadable([file for file, _ in found]) if skip_bad_files else []
+        self.skipped = self._unreadable([file for file, _ in labelled]) if skip_bad_files else []
         left_out = set(self.skipped)
-        kept = [(file, label) for file, label in found if str(file) not in left_out]
+        kept = [(file, label) for file, label in labelled if str(file) not in left_out]
         if not kept:
-            raise UserError(f"none of the {len(found)} images in {path} can be read")
+            raise UserError(f"none of the {len(labelled)} images in {path} can be read")
         self.files = [file for file, _ in kept]
         self.labels = [label for _, label in kept if label is not None] or None
         self._kept: dict[tuple[Shape, Resizing], tuple[Tensor, Tensor]] = {}
@@ -137,11 +137,9 @@ class ImageFiles(ImageRows):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of names and files."""
-        found = hashlib.sha256()
-        for place, file in enumerate(self.files):
-            found.update(f"{self.describe(place)}\n".encode(errors="surrogateescape"))
-            found.update(hashlib.sha256(file.read_bytes()).digest())
-        return found.hexdigest()
+        return files_fingerprint(
+            {self.describe(place): file for place, file in enumerate(self.files)}
+        )
 
 
 def decoded(file: Path, shape: Shape, resizing: Resizing = WHOLE) -> Tensor:

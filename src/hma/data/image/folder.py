@@ -6,19 +6,8 @@ from pathlib import Path
 from hma.data.image.files import MEMORY_LIMIT, ImageFiles
 from hma.errors import UserError
 
-ENDINGS = (
-    ".bmp",
-    ".gif",
-    ".jpeg",
-    ".jpg",
-    ".pbm",
-    ".pgm",
-    ".png",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff",
+           ".webp")  # fmt: skip
 
 
 class ImageFolder(ImageFiles):
@@ -40,12 +29,6 @@ class ImageFolder(ImageFiles):
             skip_bad_files=skip_bad_files,
             memory_limit=memory_limit,
         )
-
-
-def is_image(file: Path) -> bool:
-    """Tell whether the name of a file is that of a picture."""
-    hidden = file.name.startswith(".")
-    return file.suffix.lower() in ENDINGS and not hidden and file.is_file()
 
 
 def _found(path: Path) -> list[tuple[Path, str | None]]:
@@ -85,7 +68,11 @@ def _found(path: Path) -> list[tuple[Path, str | None]]:
 
 def images_in(folder: Path) -> list[Path]:
     """Return the pictures in a folder, by name."""
-    return sorted(file for file in folder.iterdir() if is_image(file))
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in ENDINGS and not file.name.startswith(".") and file.is_file()
+    )
 
 
 def _folders_of_images(folder: Path) -> Iterator[Path]:

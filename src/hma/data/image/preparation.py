@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
@@ -64,6 +64,7 @@ class ImagePreparation(Preparation):
     crop: float | None = None
 
     kind = "image"
+    unlabelled = "put the images into one folder for each class, or add y to the .npz"
     fields_in_json: ClassVar = {
         "shape": list[int],
         "mean": list[float],
@@ -196,51 +197,52 @@ class ImagePreparation(Preparation):
             "std": list(self.std),
         }
 
+    @classmethod
+    def fit(
+        cls,
+        source: Source,
+        places: Sequence[int],
+        classes: tuple[str, ...],
+        target: Target,
+        options: PreparationOptions,
+    ) -> Self:
+        """Learn size, channels, mean and deviation from the rows at ``places``.
 
-def fit_images(
-    source: Source,
-    places: Sequence[int],
-    classes: tuple[str, ...],
-    target: Target,
-    options: PreparationOptions,
-) -> ImagePreparation:
-    """Learn size, channels, mean and deviation from the rows at ``places``.
-
-    The transforms for Vision Transformers and for weights fix all of these but the channels.
-    """
-    images = cast("ImageRows", source)
-    transform = options.transform or "measured"
-    fixed = transform != "measured"
-    size = options.image_size or (VIT_SIZE if fixed else None)
-    shape = images.shape_for(places, size)
-    resizing = Resizing(options.interpolation or "bilinear", options.crop)
-    if options.mean:
-        mean, std = _for_channels(options.mean, shape[0]), _for_channels(options.std, shape[0])
-    elif transform == "weights":
-        raise UserError(
-            "transform 'weights' is for weights that are known to say how they want images, those "
-            "of timm:NAME and vit:NAME; give mean and std, or use transform 'measured'"
+        The transforms for Vision Transformers and for weights fix all of these but the channels.
+        """
+        images = cast("ImageRows", source)
+        transform = options.transform or "measured"
+        fixed = transform != "measured"
+        size = options.image_size or (VIT_SIZE if fixed else None)
+        shape = images.shape_for(places, size)
+        resizing = Resizing(options.interpolation or "bilinear", options.crop)
+        if options.mean:
+            mean, std = _for_channels(options.mean, shape[0]), _for_channels(options.std, shape[0])
+        elif transform == "weights":
+            raise UserError(
+                "transform 'weights' is for weights that are known to say how they want images, "
+                "those of timm:NAME and vit:NAME; give mean and std, or use transform 'measured'"
+            )
+        elif fixed:
+            mean = std = (VIT_GRAY,) * shape[0]
+        else:
+            mean, std = _measured(images, places, shape, resizing)
+        if fixed and not images.unit:
+            raise UserError(
+                f"transform {transform!r} is for pixels from 0 to 255, but {source.name} holds "
+                "arrays of other numbers; use transform 'measured'"
+            )
+        return cls(
+            classes,
+            shape,
+            mean,
+            std,
+            bool(images.unit),
+            augmentation=AUGMENTATION[transform],
+            interpolation=resizing.interpolation,
+            crop=resizing.crop,
+            target=target,
         )
-    elif fixed:
-        mean = std = (VIT_GRAY,) * shape[0]
-    else:
-        mean, std = _measured(images, places, shape, resizing)
-    if fixed and not images.unit:
-        raise UserError(
-            f"transform {transform!r} is for pixels from 0 to 255, but {source.name} holds arrays "
-            "of other numbers; use transform 'measured'"
-        )
-    return ImagePreparation(
-        classes,
-        shape,
-        mean,
-        std,
-        bool(images.unit),
-        augmentation=AUGMENTATION[transform],
-        interpolation=resizing.interpolation,
-        crop=resizing.crop,
-        target=target,
-    )
 
 
 def as_they_are(classes: tuple[str, ...], shape: tuple[int, ...]) -> ImagePreparation:

@@ -31,8 +31,10 @@ class Images:
         labels: Class ids ``(N,)``.
         mean, std: Of each channel; bytes are divided by 255 before.
         variant: Makes the images of an epoch of training; None where they are always the same.
-        environment: Training environment of each row ``(N,)``, if there are several.
     """
+
+    environment: Tensor | None = None
+    """Training environment of each row ``(N,)``, where there are several."""
 
     def __init__(
         self,
@@ -42,14 +44,12 @@ class Images:
         mean: tuple[float, ...],
         std: tuple[float, ...],
         variant: Variant | None = None,
-        environment: Tensor | None = None,
     ) -> None:
         self.read = read
         self.labels = labels
         self.mean = torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1)
         self.std = torch.tensor(std, dtype=torch.float32).view(-1, 1, 1)
         self.variant = variant
-        self.environment = environment
 
     def __len__(self) -> int:
         return len(self.labels)

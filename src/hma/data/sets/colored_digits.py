@@ -30,11 +30,11 @@ def colored_digits(seed: int, flips: tuple[float, float] = (0.2, 0.1), noise: fl
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(digit), generator=generator)
     images, digit = images[order], digit[order]
-    labels = (digit < 5).long() ^ _coin(noise, len(digit), generator)
+    labels = (digit < 5).long() ^ coins(noise, len(digit), generator)
     environment = torch.arange(len(digit)) % 2
     flip = torch.tensor(flips)[environment]
-    colour = labels ^ (torch.rand(len(digit), generator=generator) < flip).long()
-    colour[1437:] = labels[1437:] ^ _coin(0.9, len(digit) - 1437, generator)
+    colour = labels ^ coins(flip, len(digit), generator)
+    colour[1437:] = labels[1437:] ^ coins(0.9, len(digit) - 1437, generator)
     painted = torch.zeros(len(digit), 2, 8, 8)
     painted[torch.arange(len(digit)), colour] = images[:, 0]  # the other channel stays dark
     gray = images[1437:].expand(-1, 2, -1, -1) / 2
@@ -54,7 +54,8 @@ def colored_digits(seed: int, flips: tuple[float, float] = (0.2, 0.1), noise: fl
     )
 
 
-def _coin(probability: float, count: int, generator: torch.Generator) -> Tensor:
+def coins(probability: float | Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return 1 with a probability, the same or one of its own for each of ``count``, and else 0."""
     return (torch.rand(count, generator=generator) < probability).long()
 
 

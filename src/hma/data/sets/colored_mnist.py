@@ -11,9 +11,10 @@ from torch import Tensor
 from hma.data.image.array import picture
 from hma.data.image.preparation import as_they_are
 from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, resized, shape_with
-from hma.data.labels import digest
+from hma.data.sets.colored_digits import coins
 from hma.data.sets.mnist import TRAIN, mnist_images
 from hma.data.sets.named_set import Asked, NamedSet
+from hma.data.source import array_fingerprint
 from hma.data.task import Task
 from hma.data.task_from_source import Prepared
 from hma.errors import UserError
@@ -77,8 +78,8 @@ class PaintedImages(ImageRows):
     def fingerprint(self) -> str:
         """Return the SHA-256 of images, colours and labels."""
         parts = (self.images, self.image, self.colour)
-        found = "".join(digest(part.numpy(), self.labels) for part in parts)
-        return hashlib.sha256(found.encode()).hexdigest()
+        digests = "".join(array_fingerprint(part.numpy(), self.labels) for part in parts)
+        return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def colored_mnist(
@@ -112,10 +113,10 @@ def colored_mnist(
     tests = len(digits) - TRAIN
     order = torch.randperm(TRAIN, generator=generator)
     shown = torch.cat([order, torch.arange(TRAIN, len(digits))])
-    label = (digits[shown] < 5).long() ^ _coin(torch.full((len(shown),), noise), generator)
+    label = (digits[shown] < 5).long() ^ coins(noise, len(shown), generator)
     environment = torch.arange(TRAIN) % 2
     flip = torch.cat([torch.tensor(flips)[environment], torch.full((tests,), TEST_FLIP)])
-    colour = label ^ _coin(flip, generator)
+    colour = label ^ coins(flip, len(shown), generator)
     label = torch.cat([label, label[TRAIN:]])  # the test images once more, in gray
     source = PaintedImages(
         "colored-mnist",
@@ -172,10 +173,6 @@ def _expect_sound(size: int, *probabilities: float) -> None:
     wrong = [value for value in probabilities if not 0 <= value <= 1]
     if wrong:
         raise UserError(f"flips and noise must be probabilities, from 0 to 1, got {wrong[0]}")
-
-
-def _coin(probability: Tensor, generator: torch.Generator) -> Tensor:
-    return (torch.rand(len(probability), generator=generator) < probability).long()
 
 
 def _prepared(asked: Asked) -> Prepared:

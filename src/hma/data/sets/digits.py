@@ -50,10 +50,14 @@ def digit_places(labels: Tensor, seed: int, per_class: int | None = None) -> dic
     """Return which images are in which split."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     train, validation, test = order[:1078], order[1078:1437], order[1437:]
-    if per_class is not None:
-        kept = [train[labels[train] == digit][:per_class] for digit in range(10)]
-        train = torch.cat(kept)
-    return {"train": train, "validation": validation, "test": test}
+    return {"train": few(train, labels, per_class), "validation": validation, "test": test}
+
+
+def few(rows: Tensor, labels: Tensor, per_class: int | None) -> Tensor:
+    """Return the first rows of each digit, ``per_class`` of each; all where that is None."""
+    if per_class is None:
+        return rows
+    return torch.cat([rows[labels[rows] == digit][:per_class] for digit in range(10)])
 
 
 def _prepared(asked: Asked) -> Prepared:

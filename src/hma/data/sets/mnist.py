@@ -14,7 +14,7 @@ from torch import Tensor
 from hma.data.image.array import ArrayImages
 from hma.data.labels import encode
 from hma.data.location import data_folder, fetch, missing_data
-from hma.data.sets.digits import DIGITS
+from hma.data.sets.digits import DIGITS, few
 from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.task_from_source import Prepared, prepare_splits
 from hma.errors import UserError
@@ -75,13 +75,9 @@ def _prepared(asked: Asked) -> Prepared:
     per_class = asked.number("per_class")
     source = mnist_source(asked.data_root, download=asked.download)
     order = torch.randperm(TRAIN, generator=torch.Generator().manual_seed(asked.seed))
-    train, validation = order[:50_000], order[50_000:]
-    if per_class is not None:
-        labels = encode(source.labels or [], DIGITS)
-        train = torch.cat([train[labels[train] == digit][:per_class] for digit in range(10)])
     places = {
-        "train": train.tolist(),
-        "validation": validation.tolist(),
+        "train": few(order[:50_000], encode(source.labels or [], DIGITS), per_class).tolist(),
+        "validation": order[50_000:].tolist(),
         "test": list(range(TRAIN, len(source))),
     }
     facts = {

@@ -1,6 +1,6 @@
 """Image sets read by torchvision from its own layout, in the paper's splits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ from hma.data.options import PreparationOptions
 from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.splitting import stratified
 from hma.data.task_from_source import Prepared, prepare_splits
-from hma.errors import UserError
-from hma.extras import needed_beside_torchvision
+from hma.errors import UserError, reason
+from hma.extras import needed, needed_beside_torchvision
 
 OFFICIAL = "the authors' training, validation and test images"
 CROPPED = PreparationOptions(transform="vit", augment=True)
@@ -43,23 +43,27 @@ class TorchvisionSet:
         title: As people call it.
         folder: Below the data folder.
         address: Where it can be fetched from.
-        open: Opens one of ``splits`` with torchvision; takes ``torchvision.datasets``, the data
-            folder, the name of a split, and whether to download.
-        splits: Splits to be read, in order; the last is the test split.
+        dataset: Name of its class in ``torchvision.datasets``.
+        images, labels: Where an object of that class keeps files or pixels, and class ids.
+        splits: What the class is told for each split, in order; the last is the test split.
         held_out: Share of the first split to select by, where there is no split for that.
         split: How the splits come about, in words.
         options: How the paper prepares the images.
+        needs: Packages that torchvision imports when it reads the labels.
     """
 
     name: str
     title: str
     folder: str
     address: str
-    open: Callable[[Any, Path, str, bool], Pictures]
-    splits: tuple[str, ...]
+    dataset: str
+    images: str
+    labels: str
+    splits: tuple[Mapping[str, Any], ...]
     held_out: float
     split: str
     options: PreparationOptions
+    needs: tuple[str, ...] = ()
 
     def named(self) -> NamedSet:
         """Return the set as users find it."""
@@ -82,11 +86,6 @@ class TorchvisionSet:
         return _source(self, _opened(self, asked.data_root, download=False), asked.data_root)
 
 
-def pictures(images: Any, classes: Sequence[str], labels: Sequence[int]) -> Pictures:
-    """Return a split whose labels are numbers of ``classes``."""
-    return Pictures(images, [classes[label] for label in labels], tuple(classes))
-
-
 def _chosen(usual: PreparationOptions, asked: PreparationOptions | None) -> PreparationOptions:
     if asked is None:
         return usual
@@ -101,21 +100,30 @@ def _opened(about: TorchvisionSet, data_root: Path | None, *, download: bool) ->
     if not download and not folder.is_dir():
         raise missing_data(about.title, folder, about.address)
     datasets = needed_beside_torchvision("torchvision.datasets", about.title, extra="vision")
+    for module in about.needs:
+        needed(module, f"the labels of {about.title}")
     if download:
         root.mkdir(parents=True, exist_ok=True)
     try:
-        return [about.open(datasets, root, split, download) for split in about.splits]
+        return [_pictures(about, datasets, root, split, download) for split in about.splits]
     except (URLError, TimeoutError, ConnectionError) as error:
         raise UserError(
             f"{about.address} cannot be fetched: {error}; fetch it elsewhere and unpack it into "
             f"{folder}"
         ) from error
     except (RuntimeError, OSError, ValueError, KeyError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"{about.title} in {folder} is incomplete or damaged ({reason}); remove the folder and "
-            f"put the data of {about.address} there"
+            f"{about.title} in {folder} is incomplete or damaged ({reason(error)}); remove the "
+            f"folder and put the data of {about.address} there"
         ) from error
+
+
+def _pictures(
+    about: TorchvisionSet, datasets: Any, root: Path, split: Mapping[str, Any], download: bool
+) -> Pictures:
+    rows = getattr(datasets, about.dataset)(root, download=download, **split)
+    labels = [rows.classes[label] for label in getattr(rows, about.labels)]
+    return Pictures(getattr(rows, about.images), labels, tuple(rows.classes))
 
 
 def _source(about: TorchvisionSet, splits: Sequence[Pictures], data_root: Path | None) -> ImageRows:

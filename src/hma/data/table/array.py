@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.data.labels import digest
+from hma.data.source import array_fingerprint
 from hma.data.table.files import Frame, TableRows, described
 from hma.extras import needed
 from hma.targets import Classes
@@ -71,4 +71,4 @@ class ArrayTable(TableRows):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of numbers and labels."""
-        return digest(self.x, self.labels)
+        return array_fingerprint(self.x, self.labels)

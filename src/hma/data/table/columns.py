@@ -20,7 +20,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberColumn:
     """A column of numbers: ``(value - mean) / std``, 0 where missing.
 
     Args:
@@ -64,7 +64,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Category:
+class CategoryColumn:
     """A column of categories, one-hot; a category not seen in training is all zeros.
 
     Args:
@@ -100,7 +100,7 @@ class Category:
 
 
 @dataclass(frozen=True)
-class Empty:
+class EmptyColumn:
     """A column without a value in the training rows: left out."""
 
     name: str
@@ -114,32 +114,32 @@ class Empty:
         return {"kind": "empty", "name": self.name}
 
 
-Column = Number | Category | Empty
+Column = NumberColumn | CategoryColumn | EmptyColumn
 
 
 def fit_column(name: str, column: Series, rows: Rows, options: PreparationOptions) -> Column:
     """Learn from training rows what a column is."""
     known = column.dropna()
     if len(known) == 0:
-        return Empty(name)
+        return EmptyColumn(name)
     if name not in options.categorical and _all_numbers(known):
         values = numbers(name, column, rows)
         mean, std = mean_and_std(values[~np.isnan(values)])
-        return Number(name, mean, std, indicator=bool(np.isnan(values).any()))
+        return NumberColumn(name, mean, std, indicator=bool(np.isnan(values).any()))
     named = needed("pandas", "reading a table").Series(texts(known), dtype="str")
     counts = named.value_counts()
     ranked = sorted(counts.index, key=lambda value: (-int(counts[value]), value))
     kept = sorted(ranked[: options.max_categories])
-    return Category(name, tuple(kept), len(known) < len(column), len(ranked) - len(kept))
+    return CategoryColumn(name, tuple(kept), len(known) < len(column), len(ranked) - len(kept))
 
 
-COLUMNS: dict[str, tuple[type[Number | Category | Empty], dict[str, Any]]] = {
-    "number": (Number, {"name": str, "mean": float, "std": float, "indicator": bool}),
+COLUMNS: dict[str, tuple[type[NumberColumn | CategoryColumn | EmptyColumn], dict[str, Any]]] = {
+    "number": (NumberColumn, {"name": str, "mean": float, "std": float, "indicator": bool}),
     "category": (
-        Category,
+        CategoryColumn,
         {"name": str, "values": list[str], "missing": bool, "rare": Default(int, 0)},
     ),
-    "empty": (Empty, {"name": str}),
+    "empty": (EmptyColumn, {"name": str}),
 }
 """Kinds of columns and what they look like in JSON."""
 
@@ -149,8 +149,8 @@ def column_from_json(values: dict[str, Any]) -> Column:
     if values.get("kind") not in COLUMNS:
         raise ValueError(f"a column has an unknown kind, {values.get('kind')!r}")
     made, shape = COLUMNS[values["kind"]]
-    found = checked(values, shape, where="a column")
-    given = {name: found[name] for name in shape}
+    whole = checked(values, shape, where="a column")
+    given = {name: whole[name] for name in shape}
     if "values" in given:
         given["values"] = tuple(given["values"])
     if "std" in given and not (math.isfinite(given["mean"]) and 0 < given["std"] < math.inf):
@@ -177,10 +177,12 @@ def numbers(name: str, column: Series, rows: Rows) -> Floats:
 
 def texts(column: Series) -> list[str]:
     """Return a column as text, empty where missing; whole numbers have no decimal point."""
-    return [
-        "" if gone else (label_text(value) or "")
-        for value, gone in zip(column, column.isna(), strict=True)
-    ]
+    return [label_text(cell) or "" for cell in cells(column)]
+
+
+def cells(column: Series) -> list[Any]:
+    """Return the values of a column, None where missing."""
+    return [None if gone else value for value, gone in zip(column, column.isna(), strict=True)]
 
 
 def mean_and_std(values: Floats) -> tuple[float, float]:

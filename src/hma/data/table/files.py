@@ -1,6 +1,5 @@
 """Tables on disk: CSV and Parquet files, read whole for training and in chunks for streams."""
 
-import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,11 @@ from typing import Any, ClassVar
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
+from hma.data.table.columns import cells
 from hma.data.task import Kind
 from hma.errors import UserError, reason
 from hma.extras import needed
+from hma.files import file_sha256
 from hma.targets import Classes
 
 CHUNK = 16384
@@ -51,11 +52,11 @@ class TableRows(Source, ABC):
         if not self.target:
             return None
         columns = [[label_text(cell) for cell in cells(chunk[name])] for name in self.target]
-        found = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         missing = LABEL_KINDS[self.label_kind].missing
-        places = [first + place for place, label in enumerate(found) if missing(label)]
-        expect_present(places, first + len(found), self.labels_from)
-        return found
+        places = [first + place for place, label in enumerate(labels) if missing(label)]
+        expect_present(places, first + len(labels), self.labels_from)
+        return labels
 
 
 class TableFile(TableRows):
@@ -109,11 +110,11 @@ class TableFile(TableRows):
         """The target columns as text."""
         if not self.target:
             return None
-        found: list[Any] = []
+        labels: list[Any] = []
         held = "frame" in self.__dict__
         for chunk in [self.frame] if held else self.chunks(CHUNK):
-            found += self.chunk_labels(chunk, len(found)) or []
-        return found
+            labels += self.chunk_labels(chunk, len(labels)) or []
+        return labels
 
     @property
     def labels_from(self) -> str:
@@ -175,15 +176,15 @@ class TableFile(TableRows):
         """Return the rows at ``places``; nothing else of the file is kept in memory for them."""
         if "frame" in self.__dict__:
             return super().rows_at(places)
-        wanted, first, found = sorted(set(places)), 0, []
+        wanted, first, parts = sorted(set(places)), 0, []
         for chunk in self.chunks(CHUNK):
             here = [place for place in wanted if first <= place < first + len(chunk)]
-            found.append(chunk.iloc[[place - first for place in here]])
+            parts.append(chunk.iloc[[place - first for place in here]])
             first += len(chunk)
             if first > wanted[-1]:
                 break
         pandas = needed("pandas", "reading a table")
-        return pandas.concat(found, ignore_index=True).iloc[[wanted.index(p) for p in places]]
+        return pandas.concat(parts, ignore_index=True).iloc[[wanted.index(p) for p in places]]
 
     def describe(self, place: int) -> str:
         """Return the row number and the first few cells."""
@@ -198,8 +199,7 @@ class TableFile(TableRows):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the file."""
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(self.path)
 
 
 def is_table(path: Path) -> bool:
@@ -222,11 +222,6 @@ def described(place: int, row: dict[str, Any]) -> str:
     shown = list(row.items())[:SHOWN_COLUMNS]
     cells = ", ".join(f"{name}={label_text(value) or 'missing'}" for name, value in shown)
     return f"row {place}: {cells}{', ...' if len(row) > SHOWN_COLUMNS else ''}"
-
-
-def cells(column: Any) -> list[Any]:
-    """Return the values of a column, None where missing."""
-    return [None if gone else value for value, gone in zip(column, column.isna(), strict=True)]
 
 
 def _separator(path: Path) -> str:

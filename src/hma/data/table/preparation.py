@@ -12,7 +12,14 @@ from hma.data.labels import listed
 from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
-from hma.data.table.columns import Category, Column, Empty, Number, column_from_json, fit_column
+from hma.data.table.columns import (
+    CategoryColumn,
+    Column,
+    EmptyColumn,
+    NumberColumn,
+    column_from_json,
+    fit_column,
+)
 from hma.data.table.files import CHUNK, Frame, TableRows
 from hma.data.task import Batch, InMemory
 from hma.errors import UserError
@@ -33,6 +40,7 @@ class TablePreparation(Preparation):
     columns: tuple[Column, ...]
 
     kind = "table"
+    unlabelled = "name the column of the labels with --target"
     fields_in_json: ClassVar = {
         "label_columns": Default(list[str], []),
         "columns": list[dict[str, Any]],
@@ -96,15 +104,15 @@ class TablePreparation(Preparation):
     def facts(self) -> dict[str, Any]:
         """Say what is done to which columns."""
         return {
-            "numbers": [c.name for c in self.columns if isinstance(c, Number)],
+            "numbers": [c.name for c in self.columns if isinstance(c, NumberColumn)],
             "missing shown by a column of its own": [
-                c.name for c in self.columns if isinstance(c, Number) and c.indicator
+                c.name for c in self.columns if isinstance(c, NumberColumn) and c.indicator
             ],
-            "categories": {c.name: c.width for c in self.columns if isinstance(c, Category)},
+            "categories": {c.name: c.width for c in self.columns if isinstance(c, CategoryColumn)},
             "rare categories taken as unseen": {
-                c.name: c.rare for c in self.columns if isinstance(c, Category) and c.rare
+                c.name: c.rare for c in self.columns if isinstance(c, CategoryColumn) and c.rare
             },
-            "empty columns left out": [c.name for c in self.columns if isinstance(c, Empty)],
+            "empty columns left out": [c.name for c in self.columns if isinstance(c, EmptyColumn)],
         }
 
     @classmethod
@@ -120,26 +128,27 @@ class TablePreparation(Preparation):
             return tuple(column_from_json(column) for column in value)
         return super()._revived(name, value)
 
-
-def fit_table(
-    source: Source,
-    places: Sequence[int],
-    classes: tuple[str, ...],
-    target: Target,
-    options: PreparationOptions,
-) -> TablePreparation:
-    """Learn from the rows at ``places`` what to do with each column."""
-    table = cast("TableRows", source)
-    unknown = [name for name in options.categorical if name not in table.columns]
-    if unknown:
-        raise UserError(
-            f"categorical must name columns of {table.name}, got {listed(unknown)}; it has "
-            f"{listed(table.columns, 30)}"
-        )
-    rows = np.asarray(places)
-    frame = table.frame.iloc[rows]
-    columns = tuple(fit_column(name, frame[name], rows, options) for name in table.columns)
-    preparation = TablePreparation(classes, table.target, columns, target=target)
-    if preparation.shape == (0,):
-        raise UserError(f"{table.name} has no column with values besides the target")
-    return preparation
+    @classmethod
+    def fit(
+        cls,
+        source: Source,
+        places: Sequence[int],
+        classes: tuple[str, ...],
+        target: Target,
+        options: PreparationOptions,
+    ) -> Self:
+        """Learn from the rows at ``places`` what to do with each column."""
+        table = cast("TableRows", source)
+        unknown = [name for name in options.categorical if name not in table.columns]
+        if unknown:
+            raise UserError(
+                f"categorical must name columns of {table.name}, got {listed(unknown)}; it has "
+                f"{listed(table.columns, 30)}"
+            )
+        rows = np.asarray(places)
+        frame = table.frame.iloc[rows]
+        columns = tuple(fit_column(name, frame[name], rows, options) for name in table.columns)
+        preparation = cls(classes, table.target, columns, target=target)
+        if preparation.shape == (0,):
+            raise UserError(f"{table.name} has no column with values besides the target")
+        return preparation

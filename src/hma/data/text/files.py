@@ -1,6 +1,5 @@
 """Texts: a JSONL file of ``{"text": ..., "label": ...}``."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
 from hma.errors import UserError
+from hma.files import file_sha256
 from hma.json_files import parsed
 
 SHOWN = 80
@@ -97,8 +97,7 @@ class TextFile(Source):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the file."""
-        with open(self.path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(self.path)
 
 
 def present(labels: Sequence[str | None], where: str, first: int = 0) -> Sequence[Any]:

