@@ -1,10 +1,14 @@
 """Class names, their order, and labels that cannot be learned from."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hma.data import labelled_rows, open_source, prepare
 from hma.data.labels import class_names, encode, expect_learnable, expect_present, label_text
 from hma.errors import UserError
 
@@ -80,3 +84,58 @@ def test_a_numpy_number_is_written_as_a_number():
 
     assert label_text(np.float64(0.5)) == "0.5"
     assert label_text(np.float64(2.0)) == "2"
+
+
+@pytest.mark.parametrize("cells", [["0", "1.0", "0.0", "1"], ["0.0", "1.0"], ["0", "1"]])
+def test_whole_numbers_are_one_class_with_and_without_decimals(tmp_path, cells):
+    def written(name, labels):
+        lines = [f"{place},{label}" for place, label in enumerate(labels)]
+        (tmp_path / name).write_text("\n".join(["a,y", *lines]))
+        return open_source(tmp_path / name, target="y")
+
+    prepared = prepare(written("a.csv", cells * 10), seed=0)
+    assert prepared.task.classes == ("0", "1")
+    later = prepared.preparation.split(written("later.csv", ["1.00", "0", "1"]))
+    assert later.labels.tolist() == [1, 0, 1]
+
+
+def test_words_that_look_like_numbers_stay_apart_among_words():
+    names = class_names(["1.0", "1", "1.0a"])
+    assert names == ("1", "1.0", "1.0a")
+    assert encode(["1.0", "1"], names).tolist() == [1, 0]
+
+
+def test_leading_zeros_and_large_numbers_stay_apart():
+    assert class_names(["007", "7"]) == ("007", "7")
+    assert class_names([str(2**60), str(2**60 + 1)]) == (str(2**60), str(2**60 + 1))
+
+
+def test_a_class_with_one_row_in_each_spelling_can_be_learned():
+    expect_learnable(["1", "1.0", "2", "2"])
+    with pytest.raises(UserError, match=r"class '3' has one row only"):
+        expect_learnable(["1", "1.0", "3.0"])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.npz"])
+def test_rows_without_a_label_are_left_out_on_request(tmp_path, name):
+    labels = ["0", None, "1"] * 10
+    if name == "a.npz":
+        y = np.array([np.nan if label is None else float(label) for label in labels])
+        np.savez(tmp_path / name, x=np.arange(30.0)[:, None], y=y)
+    elif name == "a.csv":
+        lines = [f"{place},{label or ''}" for place, label in enumerate(labels)]
+        (tmp_path / name).write_text("\n".join(["a,y", *lines]))
+    else:
+        lines = [json.dumps({"text": f"{p}", "label": label}) for p, label in enumerate(labels)]
+        (tmp_path / name).write_text("\n".join(lines))
+    how = {"target": "y"} if name == "a.csv" else {}
+    with pytest.raises(UserError, match=r"no label in 10 of 30 rows.*--skip-missing-labels"):
+        labelled_rows(open_source(tmp_path / name, **how))
+    source = open_source(tmp_path / name, **how, skip_missing_labels=True)
+    kept = [place for place in range(30) if place % 3 != 1]
+    assert labelled_rows(source) == kept
+    if name == "a.jsonl":
+        return  # a text needs an encoder to be prepared
+    prepared = prepare(source, seed=0)
+    assert sorted(row for rows in prepared.places.values() for row in rows) == kept
+    assert prepared.task.facts["rows without a label left out"] == 10

@@ -10,7 +10,7 @@ from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.show import NAMES, score_table
 from hma.cli.terminal import Terminal
-from hma.data import Source
+from hma.data import Source, labelled_rows
 from hma.runs import MEMORY, PLAIN, Run
 from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
@@ -19,7 +19,12 @@ from hma.runs.folder import rows_for
 
 
 def evaluate(
-    run: Path, source: str, *, target: tuple[str, ...] = (), skip_bad_files: bool = False
+    run: Path,
+    source: str,
+    *,
+    target: tuple[str, ...] = (),
+    skip_missing_labels: bool = False,
+    skip_bad_files: bool = False,
 ) -> None:
     """Score a run on labelled rows, in every inference context.
 
@@ -31,16 +36,28 @@ def evaluate(
         Labelled rows of the same kind as at training.
     target
         Columns of the labels; those of training if not given.
+    skip_missing_labels
+        Leave out rows without a label.
     skip_bad_files
         Leave out images that cannot be read, and count them.
     """
     opened = Run.open(run)
-    rows = rows_for(opened, source, target=target, skip_bad_files=skip_bad_files, labelled=True)
+    rows = rows_for(
+        opened,
+        source,
+        labelled=True,
+        target=target,
+        skip_missing_labels=skip_missing_labels,
+        skip_bad_files=skip_bad_files,
+    )
     found = evaluate_run(opened, rows)
     scores = {(rows.name, NAMES[which]): contexts for which, contexts in found.items()}
     terminal = Terminal()
-    terminal.print(score_table(scores, title=f"{len(rows)} rows of {source}"))
-    _tell_skipped(terminal, rows)
+    scored = len(labelled_rows(rows))
+    terminal.print(score_table(scores, title=f"{scored} rows of {source}"))
+    if scored < len(rows):
+        terminal.say(f"left out {len(rows) - scored} rows without a label")
+    _tell_ignored(terminal, opened, rows)
 
 
 def predict(
@@ -93,9 +110,11 @@ def predict(
         ):
             progress.update(bar, completed=done)
     terminal.say(f"wrote {done} predictions to {output}")
-    _tell_skipped(terminal, rows)
+    _tell_ignored(terminal, opened, rows)
 
 
-def _tell_skipped(terminal: Terminal, rows: Source) -> None:
+def _tell_ignored(terminal: Terminal, run: Run, rows: Source) -> None:
+    for note in run.preparation.notes(rows):
+        terminal.say(note)
     if rows.skipped:
         terminal.say(f"left out {len(rows.skipped)} unreadable files")

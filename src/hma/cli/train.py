@@ -39,7 +39,7 @@ def _option(field: str) -> str:
 
 
 def train(
-    source: str,
+    source: Annotated[str, Parameter(alias="--train")],
     *,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     compare: bool = True,

@@ -9,7 +9,7 @@ from hma.data.sets.by_name import BUILTINS, builtin, is_builtin
 from hma.data.source import Source
 from hma.data.sources import open_source, stream
 from hma.data.task import Batch, InMemory, Kind, Split, Task, tensors_of
-from hma.data.task_from_source import Prepared, prepare
+from hma.data.task_from_source import Prepared, labelled_rows, prepare
 
 __all__ = [
     "BUILTINS",
@@ -27,6 +27,7 @@ __all__ = [
     "Task",
     "builtin",
     "is_builtin",
+    "labelled_rows",
     "open_source",
     "preparation_from_json",
     "prepare",

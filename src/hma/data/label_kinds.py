@@ -61,6 +61,10 @@ class LabelKind(ABC):
         """Tell whether a row has not the label it must have."""
         return label is None
 
+    def expect_all_in_train(self, y: Tensor, names: Sequence[str]) -> None:
+        """Raise where the labels of the training rows leave out what is to be learned."""
+        return
+
 
 class ClassLabels(LabelKind):
     """One class for each row."""
@@ -86,6 +90,16 @@ class ClassLabels(LabelKind):
     def expect_learnable(self, raw: Sequence[Any], names: Sequence[str], where: str) -> None:
         """Raise unless there are two classes or more, each with two rows or more."""
         expect_learnable(raw)
+
+    def expect_all_in_train(self, y: Tensor, names: Sequence[str]) -> None:
+        """Raise where a class has no training row."""
+        absent = sorted(set(range(len(names))) - set(y.tolist()))
+        if absent:
+            several = "classes" if len(absent) > 1 else "class"
+            raise UserError(
+                f"{several} {listed([names[place] for place in absent])} would have no training "
+                "row; add rows to train on, remove that class, or divide the rows otherwise"
+            )
 
 
 class NumberLabels(LabelKind):

@@ -1,6 +1,7 @@
 """Labels as people write them, and the class ids that stand for them."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,25 +17,39 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct labels: by value if all are numbers, else alphabetically.
 
     Example:
-        >>> class_names(["10", "9", "9"]), class_names(["b", "10", "9"])
+        >>> class_names(["10", "9", "9.0"]), class_names(["b", "10", "9"])
         (('9', '10'), ('10', '9', 'b'))
     """
     names = sorted(set(labels))
     if any(finite_number(name) is None for name in names):
         return tuple(names)
-    return tuple(sorted(names, key=lambda name: (finite_number(name) or 0.0, name)))
+    return tuple(
+        sorted(set(map(whole, names)), key=lambda name: (finite_number(name) or 0.0, name))
+    )
+
+
+def whole(text: str) -> str:
+    """Return a whole number without the decimals that some programs write, all else as it is.
+
+    Example:
+        >>> whole("1.0"), whole("1"), whole("1.5"), whole("007"), whole("1.0a")
+        ('1', '1', '1.5', '007', '1.0a')
+    """
+    found = re.fullmatch(r"(-?\d+)\.0*", text)
+    return text if found is None else found[1]
 
 
 def expect_learnable(labels: Sequence[str]) -> None:
     """Raise unless there are two classes or more, each with two rows or more."""
     expect_rows(labels)
-    counts = Counter(labels)
+    names = class_names(labels)
+    counts = Counter(names[place] for place in encode(labels, names).tolist())
     if len(counts) == 1:
         raise UserError(
             f"all {len(labels)} rows have the label {labels[0]!r}; a classifier needs two classes "
             "or more: check the target, or add rows of another class"
         )
-    alone = [name for name in class_names(counts) if counts[name] == 1]
+    alone = [name for name in names if counts[name] == 1]
     if len(alone) == 1:
         raise UserError(
             f"class {alone[0]!r} has one row only, so it cannot be both learned and tested; add "
@@ -69,19 +84,22 @@ def expect_present(missing: Sequence[int], rows: int, where: str) -> None:
     if missing:
         raise UserError(
             f"{where} has no label in {len(missing)} of {rows} rows, first in row "
-            f"{listed(missing)} (counted from 0); fill them in or remove these rows"
+            f"{listed(missing)} (counted from 0); fill them in, remove these rows, or leave them "
+            "out with --skip-missing-labels"
         )
 
 
 def encode(labels: Sequence[str], classes: Sequence[str]) -> Tensor:
-    """Return the class id of each label, ``(N,)``.
+    """Return the class id of each label, ``(N,)``; ``1`` and ``1.0`` are one class.
 
     Example:
-        >>> encode(["b", "a"], classes=("a", "b"))
-        tensor([1, 0])
+        >>> encode(["b", "a"], classes=("a", "b")), encode(["1.0"], classes=("0", "1"))
+        (tensor([1, 0]), tensor([1]))
     """
-    ids = {name: place for place, name in enumerate(classes)}
-    unknown = [label for label in labels if label not in ids]
+    known = {whole(name): place for place, name in enumerate(classes)}
+    known |= {name: place for place, name in enumerate(classes)}
+    ids = {label: known.get(label, known.get(whole(label))) for label in set(labels)}
+    unknown = [label for label in labels if ids[label] is None]
     if unknown:
         raise UserError(
             f"label {unknown[0]!r} was not among the classes at training, as in {len(unknown)} of "

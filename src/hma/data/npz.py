@@ -22,7 +22,9 @@ HEADER = 10_000
 """Most bytes of the description of an array."""
 
 
-def open_arrays(path: Path, aim: Aim | None = None) -> ArrayTable | ArrayImages:
+def open_arrays(
+    path: Path, aim: Aim | None = None, skip_missing_labels: bool = False
+) -> ArrayTable | ArrayImages:
     """Open an ``.npz`` with ``x`` and, unless it is to be predicted, ``y``; never unpickles.
 
     Only these two are read, and none before its description agrees with its size.
@@ -31,12 +33,15 @@ def open_arrays(path: Path, aim: Aim | None = None) -> ArrayTable | ArrayImages:
         path: The file.
         aim: What is learned, see :func:`hma.data.open_source`; ``y`` of several columns holds
             yes/no labels (0, 1, and NaN where missing) unless it is to be soft labels.
+        skip_missing_labels: Allow rows without a label.
     """
     arrays = _read(path, ("x", "y"))
     x, y = arrays["x"], arrays.get("y")
     if x.dtype.kind not in "biuf":
         raise UserError(f"x of {path} must be numbers, got dtype {x.dtype}")
-    labels = {} if y is None else _labels(path, y, len(x) if x.ndim else 0, aim)
+    labels = {}
+    if y is not None:
+        labels = _labels(path, y, len(x) if x.ndim else 0, aim, skip_missing_labels)
     if x.ndim == 2:
         return ArrayTable(path.name, x, **labels)
     images = torch.from_numpy(np.ascontiguousarray(_channels_first(path, x).astype(_plain(x))))
@@ -93,7 +98,9 @@ def _plain(x: NDArray[Any]) -> Any:
     return x.dtype.newbyteorder("=")
 
 
-def _labels(path: Path, y: NDArray[Any], rows: int, aim: Aim | None) -> dict[str, Any]:
+def _labels(
+    path: Path, y: NDArray[Any], rows: int, aim: Aim | None, skip_missing: bool
+) -> dict[str, Any]:
     """Return the raw labels, of what kind they are and what they are called."""
     if y.ndim not in (1, 2) or len(y) != rows or (y.ndim == 2 and y.shape[1] < 1):
         raise UserError(
@@ -104,7 +111,8 @@ def _labels(path: Path, y: NDArray[Any], rows: int, aim: Aim | None) -> dict[str
     kind = label_kind_for(aim, columns) if y.ndim == 1 or columns > 1 else YesNo.kind
     labels: list[Any] = [_text(value) for value in y.tolist()]
     missing = [place for place, label in enumerate(labels) if LABEL_KINDS[kind].missing(label)]
-    expect_present(missing, rows, f"y of {path}")
+    if not skip_missing:
+        expect_present(missing, rows, f"y of {path}")
     names = tuple(f"y{place}" for place in range(columns)) if y.ndim == 2 else ("y",)
     return {"labels": labels, "label_kind": kind, "label_names": names}
 

@@ -45,8 +45,10 @@ class PreparationOptions:
     max_length: int | None = field(default=None, metadata={"kind": "text"})
     """Text: tokens kept of each text; by default as many as the encoder was made for, at most
     512."""
+    drop: tuple[str, ...] = field(default=(), metadata={"kind": "table"})
+    """Tables: a column to leave out; may be given several times."""
     categorical: tuple[str, ...] = field(default=(), metadata={"kind": "table"})
-    """Tables: columns of numbers to be taken as categories."""
+    """Tables: columns of numbers or dates to be taken as categories."""
     max_categories: int = field(default=256, metadata={"kind": "table"})
     """Tables: categories kept of a column, the most frequent ones; the rest counts as unseen."""
     node_attributes: bool | None = field(default=None, metadata={"kind": "graph"})

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +18,13 @@ from hma.json_files import Default, checked
 from hma.targets import Classes, Target, target_from_json
 
 FORMAT = 1
+
+
+class RowsOf(NamedTuple):
+    """Some rows of a source."""
+
+    source: Source
+    places: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,14 @@ class Preparation(ABC):
     @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Say in JSON values what is done to the rows."""
+
+    def notes(self, source: Source) -> list[str]:
+        """Return a line for each thing in a source that is ignored."""
+        return []
+
+    def suspicions(self, train: RowsOf, validation: RowsOf) -> list[str]:
+        """Return a line for each part of the input that may not be what it is taken for."""
+        return []
 
     def training_facts(self, options: PreparationOptions) -> dict[str, Any]:
         """Say what is done to training rows alone."""

@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,10 @@ class Source(ABC):
     """What several labels of a row, or one number, are called; classes are named by the labels."""
     skipped: Sequence[str] = ()
     """Files left out because they cannot be read."""
+    skip_missing_labels: bool = False
+    """Whether rows without a label are left out, rather than refused."""
+    given: "Mapping[str, Source]" = MappingProxyType({})
+    """Rows to validate and to test on, where they come with the source."""
 
     @property
     def labels_from(self) -> str:

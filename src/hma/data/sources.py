@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hma.data.graph.tu_folder import GraphFolder, find_adjacency
-from hma.data.image.folder import ImageFolder
+from hma.data.image.folder import ImageFolder, split_folders
 from hma.data.label_kinds import Aim, label_kind_for
 from hma.data.npz import open_arrays
 from hma.data.preparation import Preparation
@@ -28,6 +28,7 @@ class HowToRead:
     columns: tuple[str, ...]
     aim: Aim | None
     skip_bad_files: bool
+    skip_missing_labels: bool
 
 
 class Reader(NamedTuple):
@@ -46,6 +47,20 @@ def _table(how: HowToRead) -> Source:
     return TableFile(how.path, how.columns, label_kind=kind)
 
 
+def _images(how: HowToRead) -> Source:
+    """Open a folder of classes, or one of splits that hold such folders."""
+    folders = split_folders(how.path)
+    if not folders:
+        return _with_one_label(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how)
+    opened = {
+        name: _with_one_label(ImageFolder(folder, skip_bad_files=how.skip_bad_files), how)
+        for name, folder in folders.items()
+    }
+    train = opened.pop("train")
+    train.name, train.given = how.path.resolve().name, opened
+    return train
+
+
 def _with_one_label(source: Source, how: HowToRead) -> Source:
     """Return a source that has one label a row, of the kind that is to be learned."""
     source.label_kind = label_kind_for(how.aim, 1)
@@ -54,9 +69,9 @@ def _with_one_label(source: Source, how: HowToRead) -> Source:
 
 READERS = (
     Reader(
-        "a folder of class-named image folders",
+        "a folder of class-named image folders, or of train, val and test folders of such",
         lambda path: path.is_dir() and find_adjacency(path) is None,
-        lambda how: _with_one_label(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how),
+        _images,
     ),
     Reader(
         "a CSV or Parquet file with --target COLUMN",
@@ -66,7 +81,7 @@ READERS = (
     Reader(
         "an .npz with x and y",
         lambda path: path.suffix.lower() == ".npz",
-        lambda how: open_arrays(how.path, how.aim),
+        lambda how: open_arrays(how.path, how.aim, how.skip_missing_labels),
     ),
     Reader(
         "a TU-format graph folder",
@@ -89,6 +104,7 @@ def open_source(
     task: Aim | None = None,
     data_root: Path | None = None,
     skip_bad_files: bool = False,
+    skip_missing_labels: bool = False,
     seed: int = 0,
 ) -> Source:
     """Open whatever SOURCE names: a file, a folder, or built-in data.
@@ -102,6 +118,7 @@ def open_source(
             columns.
         data_root: Where built-in data is; ``$HMA_DATA`` or the cache folder if not given.
         skip_bad_files: Leave out images that cannot be read, and list them in ``skipped``.
+        skip_missing_labels: Leave out rows without a label when a task is made.
         seed: Decides built-in data that is made by chance, such as the colours of colored-mnist.
     """
     columns = (target,) if isinstance(target, str) else tuple(target or ())
@@ -122,7 +139,11 @@ def open_source(
         _no_target(str(spec), columns)
     for reader in READERS:
         if reader.fits(path):
-            return reader.open(HowToRead(path, columns, task, skip_bad_files))
+            source = reader.open(
+                HowToRead(path, columns, task, skip_bad_files, skip_missing_labels)
+            )
+            source.skip_missing_labels = skip_missing_labels
+            return source
     raise UserError(f"{path} is of no kind that can be read; SOURCE may be {MAY_BE}")
 
 

@@ -1,15 +1,16 @@
-"""From a source to a task: splits made by seed, a preparation fitted on the training rows."""
+"""From a source to a task: splits drawn or given, a preparation fitted on the training rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from hma.data.division import Division
 from hma.data.kinds import KINDS
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.options import PreparationOptions
-from hma.data.preparation import Preparation
+from hma.data.preparation import Preparation, RowsOf
 from hma.data.source import Source
-from hma.data.splitting import stratified
 from hma.data.task import Task
 from hma.errors import UserError
 
@@ -21,8 +22,8 @@ class Prepared:
     Args:
         task: What is to be learned.
         preparation: What was fitted on the training rows.
-        places: For each split, the row of the source behind each sample id.
-        source: The rows as they were.
+        places: For each split, the row of its source behind each sample id.
+        source: The rows as they were; splits that were given have sources of their own.
     """
 
     task: Task
@@ -35,31 +36,45 @@ def prepare(
     source: Source,
     *,
     seed: int,
-    validation: float = 0.15,
-    test: float = 0.2,
+    validation: float | Source = 0.15,
+    test: float | Source = 0.2,
     options: PreparationOptions | None = None,
+    group: str | None = None,
+    time: str | None = None,
 ) -> Prepared:
-    """Split a source by label and seed, fit a preparation on the training rows, make a task.
+    """Divide a source into splits, fit a preparation on the training rows, make a task.
+
+    Splits that come with the source, such as folders for them, are taken as they are. Others are
+    drawn from its rows by class and seed, or by a column of a table.
 
     Args:
         source: Rows with labels.
         seed: Decides the split.
-        validation, test: Shares of the rows; without ``test`` the task has no test split.
+        validation, test: Share of the rows, or rows of their own; with 0 for ``test`` the task has
+            no test split.
         options: Choices about the input.
+        group: Column whose equal values stay in one split; it is not learned from.
+        time: Column that orders the rows, numbers or dates: the earliest train, the latest test.
     """
-    labels, kind = source.labels, LABEL_KINDS[source.label_kind]
-    if labels is None:
-        raise UserError(
-            f"{source.name} has no labels to learn from; {KINDS[source.kind].unlabelled}"
-        )
-    kind.expect_learnable(labels, source.label_names, source.labels_from)
-    classes = kind.names(labels, source.label_names)
-    groups = kind.groups(kind.encoded(labels, classes, source.labels_from))
-    places = stratified(groups, seed, validation=validation, test=test)
-    share = {"train": 1 - validation - test, "validation": validation, "test": test}
-    shares = ", ".join(f"{100 * share[name]:g}% {name}" for name in places)
-    facts = {"split": kind.divided.format(shares=shares), "seed": seed}
-    return prepare_splits(source, places, classes=classes, seed=seed, facts=facts, options=options)
+    asked = {"validation": validation, "test": test}
+    given = {**source.given, **{n: v for n, v in asked.items() if isinstance(v, Source)}}
+    shares = {n: v for n, v in asked.items() if not isinstance(v, Source) and n not in given}
+    if shares.get("test") == 0:
+        del shares["test"]
+    division = Division(shares=shares, group=group, time=time)
+    rows, classes = _learnable(source)
+    kind, labels = LABEL_KINDS[source.label_kind], source.labels or ()
+    y = kind.encoded([labels[row] for row in rows], classes, source.labels_from)
+    places = division.places(source, kind.groups(y), rows, seed)
+    facts = {**division.facts(source, places), "seed": seed}
+    if len(rows) < len(source):
+        facts["rows without a label left out"] = len(source) - len(rows)
+    if group is not None:
+        options = options or PreparationOptions()
+        options = replace(options, drop=(*options.drop, group))
+    return prepare_splits(
+        source, places, classes=classes, seed=seed, facts=facts, options=options, given=given
+    )
 
 
 def prepare_splits(
@@ -70,6 +85,7 @@ def prepare_splits(
     seed: int,
     facts: Mapping[str, Any],
     options: PreparationOptions | None = None,
+    given: Mapping[str, Source] = MappingProxyType({}),
 ) -> Prepared:
     """Make a task of splits that are given.
 
@@ -80,22 +96,36 @@ def prepare_splits(
         seed: Decides what training sees of rows that are augmented.
         facts: How the splits came about.
         options: Choices about the input.
+        given: Splits that are sources of their own.
     """
     options = options or PreparationOptions()
     options.expect_for(source.kind)
     labels, kind = source.labels or (), LABEL_KINDS[source.label_kind]
     learned = [labels[place] for place in places["train"]]
-    target = kind.target(kind.encoded(learned, classes, source.labels_from), classes)
+    y = kind.encoded(learned, classes, source.labels_from)
+    kind.expect_all_in_train(y, classes)
+    target = kind.target(y, classes)
     preparation = KINDS[source.kind].fit(source, places["train"], classes, target, options)
-    splits = preparation.splits(source, places, options, seed)
+    parts = {name: RowsOf(source, rows) for name, rows in places.items()}
+    parts |= {name: RowsOf(one, _given_rows(name, one, classes)) for name, one in given.items()}
+    splits = dict(preparation.splits(source, places, options, seed))
+    for name, one in given.items():
+        splits |= preparation.splits(one, {name: parts[name].places}, options, seed)
     about = {
         "source": source.name,
-        "rows": {name: len(rows) for name, rows in places.items()},
-        "skipped files": len(source.skipped),
+        "rows": {name: len(part.places) for name, part in parts.items()},
+        "skipped files": sum(len(one.skipped) for one in (source, *given.values())),
         "fingerprint": source.fingerprint(),
         "preparation": preparation.facts(),
         **preparation.training_facts(options),
     }
+    if given:
+        about["given"] = {
+            name: {"source": one.name, "fingerprint": one.fingerprint()}
+            for name, one in given.items()
+        }
+    if odd := preparation.suspicions(parts["train"], parts["validation"]):
+        about["suspicious columns"] = odd
     task = Task(
         name=source.name,
         kind=source.kind,
@@ -103,9 +133,41 @@ def prepare_splits(
         shape=preparation.shape,
         train=splits["train"],
         validation=splits["validation"],
-        tests={name: splits[name] for name in places if name not in ("train", "validation")},
+        tests={name: splits[name] for name in parts if name not in ("train", "validation")},
         facts={**facts, **about},
         target=target,
     )
-    kept = {name: [int(row) for row in rows] for name, rows in places.items()}
+    kept = {name: [int(row) for row in part.places] for name, part in parts.items()}
     return Prepared(task, preparation, kept, source)
+
+
+def _learnable(source: Source) -> tuple[list[int], tuple[str, ...]]:
+    """Return the rows that have labels, and the names of the classes."""
+    labels, kind = source.labels, LABEL_KINDS[source.label_kind]
+    if labels is None:
+        raise UserError(
+            f"{source.name} has no labels to learn from; {KINDS[source.kind].unlabelled}"
+        )
+    rows = labelled_rows(source)
+    known = [labels[row] for row in rows]
+    kind.expect_learnable(known, source.label_names, source.labels_from)
+    return rows, kind.names(known, source.label_names)
+
+
+def labelled_rows(source: Source) -> list[int]:
+    """Return the rows of a source that have the labels they must have."""
+    missing = LABEL_KINDS[source.label_kind].missing
+    return [place for place, label in enumerate(source.labels or ()) if not missing(label)]
+
+
+def _given_rows(name: str, source: Source, classes: tuple[str, ...]) -> list[int]:
+    """Return the rows of a split of its own, or say why it can be none."""
+    labels, kind = source.labels, LABEL_KINDS[source.label_kind]
+    rows = labelled_rows(source)
+    if labels is None or not rows:
+        raise UserError(f"{source.name}, given for {name}, has no labelled row; add labels")
+    try:
+        kind.encoded([labels[row] for row in rows], classes, source.labels_from)
+    except UserError as error:
+        raise UserError(f"{source.name}, given for {name}: {error}") from error
+    return rows

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hma.data import Source, stream
+from hma.data import Source, labelled_rows, stream
 from hma.errors import UserError
 from hma.files import written_whole
 from hma.methods import Learner
@@ -23,7 +23,7 @@ def evaluate(run: Run, source: Source) -> dict[Which, Scores]:
     """Return the scores of both learners in every context on labelled rows."""
     if source.labels is None:
         raise UserError(f"{source.name} has no labels to evaluate against; use hma predict")
-    split = run.preparation.split(source)
+    split = run.preparation.split(source, labelled_rows(source))
     methods: list[Which] = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
     rows = run.options.recipe.eval_batch_size
     target = run.preparation.target

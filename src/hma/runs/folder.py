@@ -154,6 +154,7 @@ def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
     """
     root = None if options.data_root is None else Path(options.data_root)
     if is_builtin(options.source):
+        _expect_own_splits(options)
         return builtin(
             options.source,
             seed=options.seed,
@@ -168,22 +169,39 @@ def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
     return prepare(
         source_from(options),
         seed=options.seed,
-        validation=options.validation,
-        test=options.test,
+        validation=_share_or_rows(options, options.validation),
+        test=_share_or_rows(options, options.test),
         options=options.preparation,
+        group=options.group,
+        time=options.time,
     )
 
 
-def source_from(options: RunOptions) -> Source:
-    """Open the rows that ``options`` name."""
+def source_from(options: RunOptions, spec: str | None = None) -> Source:
+    """Open the rows that ``options`` name, or those of ``spec`` as these are opened."""
     return open_source(
-        options.source,
+        spec or options.source,
         target=options.target,
         task=options.task,
         data_root=None if options.data_root is None else Path(options.data_root),
         skip_bad_files=options.skip_bad_files,
+        skip_missing_labels=options.skip_missing_labels,
         seed=options.seed,
     )
+
+
+def _share_or_rows(options: RunOptions, asked: float | str) -> float | Source:
+    return source_from(options, asked) if isinstance(asked, str) else asked
+
+
+def _expect_own_splits(options: RunOptions) -> None:
+    """Raise if built-in data is to be divided otherwise."""
+    for name in ("validation", "test", "group", "time"):
+        value = getattr(options, name)
+        if isinstance(value, str):
+            raise UserError(
+                f"{options.source} comes in splits of its own; leave --{name} {value} out"
+            )
 
 
 def rows_for(
@@ -193,6 +211,7 @@ def rows_for(
     labelled: bool,
     target: Sequence[str] = (),
     skip_bad_files: bool = False,
+    skip_missing_labels: bool = False,
 ) -> Source:
     """Open new rows for a run; where labels are not needed they are not looked at.
 
@@ -202,12 +221,18 @@ def rows_for(
         labelled: Whether labels are needed.
         target: Columns of the labels; those of training if not given.
         skip_bad_files: Leave out images that cannot be read.
+        skip_missing_labels: Leave out rows without a label.
     """
-    return open_source(
+    opened = open_source(
         source,
         target=(target or run.options.target) if labelled else None,
         task=run.options.task if labelled else None,
         data_root=None if run.options.data_root is None else Path(run.options.data_root),
         skip_bad_files=skip_bad_files,
+        skip_missing_labels=skip_missing_labels,
         seed=run.options.seed,
     )
+    if opened.given:
+        held = next(iter(opened.given.values()))
+        raise UserError(f"{source} holds splits; give one of them, such as {source}/{held.name}")
+    return opened

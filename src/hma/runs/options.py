@@ -29,10 +29,19 @@ class DataOptions:
     task: Aim | None = None
     """classes, regression for a number, or soft for shares of classes, a column each; by default
     classes, or yes/no labels if several columns are given."""
-    validation: float = 0.15
-    """Share of the rows to select the epoch by; built-in data has splits of its own."""
-    test: float = 0.2
-    """Share of the rows to test on; built-in data has splits of its own."""
+    validation: float | str = 0.15
+    """Share of the rows to select the epoch by, or a file or folder of such rows; data that comes
+    in splits has its own."""
+    test: float | str = 0.2
+    """Share of the rows to test on, 0 for none, or a file or folder of such rows; data that comes
+    in splits has its own."""
+    group: str | None = None
+    """Tables: a column whose equal values stay in one split, such as a patient; it is not learned
+    from."""
+    time: str | None = None
+    """Tables: a column of dates or numbers by which the earliest rows train and the latest test."""
+    skip_missing_labels: bool = False
+    """Leave out rows without a label, and count them."""
     skip_bad_files: bool = False
     """Leave out images that cannot be read, and count them."""
     data_root: str | None = None
@@ -78,8 +87,9 @@ class RunOptions(DataOptions, BackboneOptions):
     def __post_init__(self) -> None:
         """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
         changed: dict[str, Any] = {}
-        for name in ("weights", "data_root", *(() if is_builtin(self.source) else ("source",))):
-            if getattr(self, name) is not None:
+        for name in ("weights", "data_root", "source", "validation", "test"):
+            value = getattr(self, name)
+            if isinstance(value, str) and (name != "source" or not is_builtin(value)):
                 changed[name] = str(Path(getattr(self, name)).expanduser().absolute())
         if self.tuning == "part":
             changed["config"] = replace(self.config, momentum=0.0)

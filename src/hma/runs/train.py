@@ -100,8 +100,12 @@ def _describe(prepared: Prepared, options: RunOptions, say: Says) -> None:
     elif isinstance(task.target, YesNo):
         learned = f"{len(task.classes)} yes/no labels"
     say(f"{task.name}: {learned}, rows {rows}; backbone {options.backbone}")
-    if prepared.source.skipped:
-        say(f"left out {len(prepared.source.skipped)} unreadable files")
+    if task.facts.get("skipped files"):
+        say(f"left out {task.facts['skipped files']} unreadable files")
+    if unlabelled := task.facts.get("rows without a label left out"):
+        say(f"left out {unlabelled} rows without a label")
+    for line in task.facts.get("suspicious columns", ()):
+        say(f"note: {line}")
 
 
 def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Learner]:

@@ -1,5 +1,8 @@
 """The data a run was trained on, opened again: only if it is still the same."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from hma.data import Prepared, Source, is_builtin
 from hma.errors import UserError
 from hma.runs.folder import MEMORY, Run, source_from
@@ -8,7 +11,7 @@ from hma.runs.folder import MEMORY, Run, source_from
 def training_source(run: Run) -> Source:
     """Open the rows the run was trained on."""
     source = source_from(run.options)
-    _expect_unchanged(run, source.fingerprint())
+    _expect_unchanged(run, {"fingerprint": source.fingerprint()})
     return source
 
 
@@ -17,14 +20,17 @@ def training_task(run: Run) -> Prepared:
     if not is_builtin(run.options.source):
         training_source(run)  # first of all: other rows may make no sense as this task
     prepared = run.prepared()
-    _expect_unchanged(run, prepared.task.facts.get("fingerprint"))
+    facts = prepared.task.facts
+    _expect_unchanged(run, {name: facts.get(name) for name in ("fingerprint", "given")})
     return prepared
 
 
-def _expect_unchanged(run: Run, fingerprint: str | None) -> None:
+def _expect_unchanged(run: Run, found: Mapping[str, Any]) -> None:
     facts = run.record(MEMORY).setup["task"]["facts"]
-    if fingerprint != facts.get("fingerprint"):
+    changed = [name for name, value in found.items() if facts.get(name) != value]
+    if changed:
+        what = "data to validate or test on" if changed == ["given"] else run.options.source
         raise UserError(
-            f"{run.options.source} has changed since {run.folder} was trained on it, so its rows "
+            f"{what} has changed since {run.folder} was trained on it, so its rows "
             "are not those the model remembers; put the old data back, or train again"
         )

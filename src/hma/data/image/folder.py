@@ -10,6 +10,16 @@ ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".ti
            ".webp")  # fmt: skip
 
 
+SPLITS = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}
+"""Names of folders, and the splits that lie in them."""
+
+
 class ImageFolder(ImageFiles):
     """Pictures in class-named folders, or, without labels, in one flat folder.
 
@@ -29,6 +39,30 @@ class ImageFolder(ImageFiles):
             skip_bad_files=skip_bad_files,
             memory_limit=memory_limit,
         )
+
+
+def split_folders(path: Path) -> dict[str, Path]:
+    """Return the folder of each split where a folder holds train and others; else nothing.
+
+    A folder ``train`` with images right in it is that of a class.
+    """
+    folders = sorted(folder for folder in path.iterdir() if _is_folder(folder))
+    named = [(SPLITS.get(folder.name.lower()), folder) for folder in folders]
+    found = {name: folder for name, folder in named if name is not None}
+    if "train" not in found or len(found) == 1 or images_in(found["train"]):
+        return {}
+    for name, folder in named:
+        if found.get(name or "") != folder:
+            raise UserError(
+                f"{folder} is one too many: beside train there may be one of val, valid and "
+                "validation, and test; move it elsewhere"
+            )
+        if name != "train" and images_in(folder):
+            raise UserError(
+                f"{folder} holds images without classes ({images_in(folder)[0].name}), so it is no "
+                "split; move it elsewhere, and give it to hma predict later"
+            )
+    return dict(sorted(found.items(), key=lambda one: list(SPLITS.values()).index(one[0])))
 
 
 def _found(path: Path) -> list[tuple[Path, str | None]]:

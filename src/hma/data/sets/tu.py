@@ -14,7 +14,7 @@ from hma.errors import UserError
 from hma.files import written_whole
 
 ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets/"
-SHARES = {"validation": 0.1, "test": 0.2}
+VALIDATION, TEST = 0.1, 0.2
 
 
 def tu_source(name: str, data_root: Path | None = None, *, download: bool = False) -> GraphFolder:
@@ -62,7 +62,7 @@ def _fetch_tu(address: str, name: str, folder: Path) -> None:
 
 def _prepared(asked: Asked) -> Prepared:
     source = tu_source(asked.found["name"] or "", asked.data_root, download=asked.download)
-    return prepare(source, seed=asked.seed, options=asked.options, **SHARES)
+    return prepare(source, seed=asked.seed, validation=VALIDATION, test=TEST, options=asked.options)
 
 
 SET = NamedSet(

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hma.data.labels import label_text
 from hma.data.options import PreparationOptions
+from hma.data.table.dates import DAY, FORMATS, ISO, DateColumn, dates, days_of, fit_date, formats_of
 from hma.errors import UserError
 from hma.extras import needed
 from hma.json_files import Default, checked
@@ -114,7 +115,7 @@ class EmptyColumn:
         return {"kind": "empty", "name": self.name}
 
 
-Column = NumberColumn | CategoryColumn | EmptyColumn
+Column = NumberColumn | CategoryColumn | DateColumn | EmptyColumn
 
 
 def fit_column(name: str, column: Series, rows: Rows, options: PreparationOptions) -> Column:
@@ -122,10 +123,13 @@ def fit_column(name: str, column: Series, rows: Rows, options: PreparationOption
     known = column.dropna()
     if len(known) == 0:
         return EmptyColumn(name)
-    if name not in options.categorical and _all_numbers(known):
-        values = numbers(name, column, rows)
-        mean, std = mean_and_std(values[~np.isnan(values)])
-        return NumberColumn(name, mean, std, indicator=bool(np.isnan(values).any()))
+    if name not in options.categorical:
+        if are_numbers(known).all():
+            values = numbers(name, column, rows)
+            mean, std = mean_and_std(values[~np.isnan(values)])
+            return NumberColumn(name, mean, std, indicator=bool(np.isnan(values).any()))
+        if formats := formats_of(known):
+            return fit_date(name, column, formats[0])
     named = needed("pandas", "reading a table").Series(texts(known), dtype="str")
     counts = named.value_counts()
     ranked = sorted(counts.index, key=lambda value: (-int(counts[value]), value))
@@ -133,11 +137,24 @@ def fit_column(name: str, column: Series, rows: Rows, options: PreparationOption
     return CategoryColumn(name, tuple(kept), len(known) < len(column), len(ranked) - len(kept))
 
 
-COLUMNS: dict[str, tuple[type[NumberColumn | CategoryColumn | EmptyColumn], dict[str, Any]]] = {
+COLUMNS: dict[str, tuple[type[Column], dict[str, Any]]] = {
     "number": (NumberColumn, {"name": str, "mean": float, "std": float, "indicator": bool}),
     "category": (
         CategoryColumn,
         {"name": str, "values": list[str], "missing": bool, "rare": Default(int, 0)},
+    ),
+    "date": (
+        DateColumn,
+        {
+            "name": str,
+            "format": Literal[FORMATS],
+            "mean": float,
+            "std": float,
+            "year_mean": float,
+            "year_std": float,
+            "clock": bool,
+            "indicator": bool,
+        },
     ),
     "empty": (EmptyColumn, {"name": str}),
 }
@@ -153,16 +170,19 @@ def column_from_json(values: dict[str, Any]) -> Column:
     given = {name: whole[name] for name in shape}
     if "values" in given:
         given["values"] = tuple(given["values"])
-    if "std" in given and not (math.isfinite(given["mean"]) and 0 < given["std"] < math.inf):
-        raise ValueError(
-            f"column {given['name']!r} has mean {given['mean']} and std {given['std']}"
-        )
+    for mean, std in (("mean", "std"), ("year_mean", "year_std")):
+        if std in given and not (math.isfinite(given[mean]) and 0 < given[std] < math.inf):
+            raise ValueError(
+                f"column {given['name']!r} has {mean} {given[mean]} and {std} {given[std]}"
+            )
     return made(**given)
 
 
 def numbers(name: str, column: Series, rows: Rows) -> Floats:
     """Return a column as float64, NaN where missing; a text that is no number is refused."""
     pandas = needed("pandas", "reading a table")
+    if pandas.api.types.is_datetime64_any_dtype(column.dtype):  # seconds, for older preparations
+        return days_of(dates(column, ISO)) * DAY
     values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy("float64", na_value=np.nan)
     wrong = (np.isnan(values) & column.notna().to_numpy()) | np.isinf(values)
     if wrong.any():
@@ -199,6 +219,10 @@ def mean_and_std(values: Floats) -> tuple[float, float]:
     return mean * scale, std * scale or 1.0
 
 
-def _all_numbers(known: Series) -> bool:
-    values = needed("pandas", "reading a table").to_numeric(known, errors="coerce")
-    return bool(values.notna().all())
+def are_numbers(known: Series) -> NDArray[np.bool_]:
+    """Tell of each cell whether it is a number, infinite ones too."""
+    pandas = needed("pandas", "reading a table")
+    if pandas.api.types.is_datetime64_any_dtype(known.dtype):
+        return np.zeros(len(known), dtype=bool)
+    found: NDArray[np.bool_] = pandas.to_numeric(known, errors="coerce").notna().to_numpy()
+    return found

@@ -43,6 +43,14 @@ class TableRows(Source, ABC):
         """Return the rows at ``places``, in that order."""
         return self.frame.iloc[list(places)]
 
+    def expect_columns(self, option: str, names: Sequence[str]) -> None:
+        """Raise unless all of ``names``, given as ``option``, are columns besides the labels."""
+        for name in names:
+            if name in self.target:
+                raise UserError(f"{option} names the target {name!r}; name another column")
+            if name not in self.columns:
+                raise UserError(f"{option}: {self.name} {_lacks(name, self.columns)}")
+
     @abstractmethod
     def chunks(self, rows: int) -> Iterator[Frame]:
         """Yield all rows in order, ``rows`` at a time, keeping none."""
@@ -55,7 +63,8 @@ class TableRows(Source, ABC):
         labels = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         missing = LABEL_KINDS[self.label_kind].missing
         places = [first + place for place, label in enumerate(labels) if missing(label)]
-        expect_present(places, first + len(labels), self.labels_from)
+        if not self.skip_missing_labels:
+            expect_present(places, first + len(labels), self.labels_from)
         return labels
 
 
@@ -85,9 +94,7 @@ class TableFile(TableRows):
             raise UserError(f"target names {twice[0]!r} more than once; name each column once")
         for name in self.target:
             if name not in names:
-                near = get_close_matches(name, names, n=1)
-                guess = f"; did you mean {near[0]!r}?" if near else ""
-                raise UserError(f"{path} has no column {name!r}{guess}; it has {listed(names, 30)}")
+                raise UserError(f"{path} {_lacks(name, names)}")
         self.columns = tuple(name for name in names if name not in self.target)
 
     def __len__(self) -> int:
@@ -224,6 +231,12 @@ def described(place: int, row: dict[str, Any]) -> str:
     return f"row {place}: {cells}{', ...' if len(row) > SHOWN_COLUMNS else ''}"
 
 
+def _lacks(name: str, names: Sequence[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    guess = f"; did you mean {near[0]!r}?" if near else ""
+    return f"has no column {name!r}{guess}; it has {listed(names, 30)}"
+
+
 def _separator(path: Path) -> str:
     """Return the separator: a comma, unless the name or the first line say otherwise."""
     if ".tsv" in path.name.lower():
@@ -236,7 +249,7 @@ def _separator(path: Path) -> str:
 
 
 def _plain(frame: Frame, target: Sequence[str]) -> Frame:
-    """Reduce the many types of Parquet to two: float64, and text with NaN where missing."""
+    """Reduce the many types of Parquet to three: float64, dates, text with NaN where missing."""
     pandas = needed("pandas", "reading Parquet")
     types = pandas.api.types
     columns = {}
@@ -244,9 +257,8 @@ def _plain(frame: Frame, target: Sequence[str]) -> Frame:
         number = types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype)
         if number and str(name) not in target:
             values = column.to_numpy("float64", na_value=float("nan"))
-        elif types.is_datetime64_any_dtype(column.dtype):
-            start = pandas.Timestamp(0, tz=column.dt.tz)
-            values = (column - start).dt.total_seconds().to_numpy()
+        elif types.is_datetime64_any_dtype(column.dtype) and str(name) not in target:
+            values = column.reset_index(drop=True)
         else:
             values = pandas.array([label_text(cell) for cell in cells(column)], dtype="str")
         columns[str(name)] = values

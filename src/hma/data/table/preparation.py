@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hma.data.labels import listed
 from hma.data.options import PreparationOptions
-from hma.data.preparation import Preparation
+from hma.data.preparation import Preparation, RowsOf
 from hma.data.source import Source, expect_kind
 from hma.data.table.columns import (
     CategoryColumn,
@@ -20,7 +20,9 @@ from hma.data.table.columns import (
     column_from_json,
     fit_column,
 )
+from hma.data.table.dates import DateColumn
 from hma.data.table.files import CHUNK, Frame, TableRows
+from hma.data.table.suspicious import suspicious
 from hma.data.task import Batch, InMemory
 from hma.errors import UserError
 from hma.json_files import Default
@@ -34,16 +36,19 @@ class TablePreparation(Preparation):
     Args:
         label_columns: Columns of the labels, ignored where a table to predict still has them.
         columns: The columns in the order of the training table.
+        dropped: Columns that were left out, and may be there or not.
     """
 
     label_columns: tuple[str, ...]
     columns: tuple[Column, ...]
+    dropped: tuple[str, ...] = ()
 
     kind = "table"
     unlabelled = "name the column of the labels with --target"
     fields_in_json: ClassVar = {
         "label_columns": Default(list[str], []),
         "columns": list[dict[str, Any]],
+        "dropped": Default(list[str], []),
     }
 
     @property
@@ -89,20 +94,35 @@ class TablePreparation(Preparation):
     def _checked(self, source: Source) -> TableRows:
         expect_kind(source, self.kind)
         table = cast("TableRows", source)
-        known = [column.name for column in self.columns]
-        missing = [name for name in known if name not in table.columns]
-        extra = [name for name in table.columns if name not in {*known, *self.label_columns}]
-        if missing or extra:
-            lacks = f"lacks {listed(missing, 30)}" if missing else ""
-            has = f"has {listed(extra, 30)} besides" if extra else ""
+        missing = [column.name for column in self.columns if column.name not in table.columns]
+        if missing:
+            extra = self._unknown(table)
+            has = f" and has {listed(extra, 30)} besides" if extra else ""
             raise UserError(
-                f"{table.name} has other columns than the training table: it "
-                f"{' and '.join(part for part in (lacks, has) if part)}; give the same columns"
+                f"{table.name} has other columns than the training table: it lacks "
+                f"{listed(missing, 30)}{has}; give the same columns"
             )
         return table
 
+    def _unknown(self, table: TableRows) -> list[str]:
+        known = {*(column.name for column in self.columns), *self.label_columns, *self.dropped}
+        return [name for name in table.columns if name not in known]
+
+    def notes(self, source: Source) -> list[str]:
+        """Say which columns are ignored because the training table had none of them."""
+        extra = self._unknown(self._checked(source))
+        if not extra:
+            return []
+        several = "columns" if len(extra) > 1 else "column"
+        return [f"ignored {several} {listed(extra, 30)}, which the training table does not have"]
+
+    def suspicions(self, train: RowsOf, validation: RowsOf) -> list[str]:
+        """Return a line for each column that may not be what it is taken for."""
+        return suspicious(self.columns, train, validation)
+
     def facts(self) -> dict[str, Any]:
         """Say what is done to which columns."""
+        dates = {c.name: c.format for c in self.columns if isinstance(c, DateColumn)}
         return {
             "numbers": [c.name for c in self.columns if isinstance(c, NumberColumn)],
             "missing shown by a column of its own": [
@@ -113,6 +133,8 @@ class TablePreparation(Preparation):
                 c.name: c.rare for c in self.columns if isinstance(c, CategoryColumn) and c.rare
             },
             "empty columns left out": [c.name for c in self.columns if isinstance(c, EmptyColumn)],
+            **({"dates": dates} if dates else {}),
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
         }
 
     @classmethod
@@ -139,16 +161,14 @@ class TablePreparation(Preparation):
     ) -> Self:
         """Learn from the rows at ``places`` what to do with each column."""
         table = cast("TableRows", source)
-        unknown = [name for name in options.categorical if name not in table.columns]
-        if unknown:
-            raise UserError(
-                f"categorical must name columns of {table.name}, got {listed(unknown)}; it has "
-                f"{listed(table.columns, 30)}"
-            )
+        table.expect_columns("categorical", options.categorical)
+        table.expect_columns("drop", options.drop)
         rows = np.asarray(places)
         frame = table.frame.iloc[rows]
-        columns = tuple(fit_column(name, frame[name], rows, options) for name in table.columns)
-        preparation = cls(classes, table.target, columns, target=target)
+        kept = [name for name in table.columns if name not in options.drop]
+        columns = tuple(fit_column(name, frame[name], rows, options) for name in kept)
+        dropped = tuple(dict.fromkeys(options.drop))
+        preparation = cls(classes, table.target, columns, dropped, target=target)
         if preparation.shape == (0,):
             raise UserError(f"{table.name} has no column with values besides the target")
         return preparation

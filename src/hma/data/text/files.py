@@ -60,7 +60,8 @@ class TextFile(Source):
         """The label of each line; None where no line has one."""
         if not any(line.labelled for line in self._all):
             return None
-        return present([line.label for line in self._all], str(self.path))
+        found = [line.label for line in self._all]
+        return found if self.skip_missing_labels else present(found, str(self.path))
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines in order, keeping none."""

@@ -1,0 +1,209 @@
+"""Columns that may not be what they are taken for: a line for each, told before training."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from shlex import quote
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hma.data.labels import listed
+from hma.data.preparation import RowsOf
+from hma.data.table.columns import CategoryColumn, Column, NumberColumn, are_numbers, numbers, texts
+from hma.data.table.dates import DateColumn, dates, formats_of
+from hma.data.table.files import Frame, TableRows
+from hma.extras import needed
+from hma.targets import Classes, Number
+
+FEWEST_ROWS = 20
+"""Rows below which any column may have distinct values, or fit the target, by chance."""
+MOST_LINES = 20
+TYPO_SHARE, MARK_SHARE = 0.05, 0.5
+"""Most of the cells that may be typos, or one text that stands for a missing number."""
+NAMES_SHARE = 0.5
+LEAK_TRAIN, LEAK_VALIDATION, LEAK_CORRELATION = 0.99, 0.98, 0.999
+COMMON_CLASS = 0.9
+BINS = 32
+
+
+def suspicious(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> list[str]:
+    """Return a line for each column that may not be what it is taken for.
+
+    Args:
+        columns: What the columns are taken for.
+        train: The rows they were fitted on.
+        validation: Rows that a column which gives the target away must answer.
+    """
+    table = cast("TableRows", train.source)
+    frame = table.frame.iloc[list(train.places)]
+    constant = [column.name for column in columns if _is_constant(column, frame)]
+    told = [column for column in columns if column.width and column.name not in constant]
+    lines = [*_constants(constant), *_duplicates(told, frame)]
+    for column in told:
+        cells = frame[column.name]
+        lines += [*_typo(column, table.frame[column.name])] or [*_identity(column, cells)]
+        lines += _order(column, cells)
+    lines += _leaks(told, train, validation)
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES - 1], f"and {len(lines) - MOST_LINES + 1} more such columns"]
+    return lines
+
+
+def _is_constant(column: Column, frame: Frame) -> bool:
+    return column.width > 0 and int(frame[column.name].nunique(dropna=False)) == 1
+
+
+def _constants(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        several = "columns" if len(names) > 1 else "column"
+        yield f"{several} {listed(names)}: one value in all training rows, so nothing to learn from"
+
+
+def _duplicates(columns: Sequence[Column], frame: Frame) -> Iterator[str]:
+    hashes = needed("pandas", "reading a table").util.hash_pandas_object
+    seen: dict[bytes, str] = {}
+    for column in columns:
+        content = hashes(frame[column.name], index=False).to_numpy().tobytes()
+        first = seen.setdefault(content, column.name)
+        if first != column.name:
+            yield f"column {column.name!r}: the same as {first!r}; {_drop(column)}"
+
+
+def _typo(column: Column, cells: Any) -> Iterator[str]:
+    """Yield a line for words that all but a few cells of the table show to be numbers or dates."""
+    if not isinstance(column, CategoryColumn):
+        return
+    known = cells.notna().to_numpy()
+    fine = np.zeros(len(cells), dtype=bool)
+    fine[known] = are_numbers(cells[known])
+    wrong = np.flatnonzero(known & ~fine)
+    what = "numbers"
+    if fine.sum() < known.sum() / 2:
+        best = formats_of(cells[known].iloc[:1]) or formats_of(cells[known].iloc[-1:])
+        wrong, what = _no_dates(cells, known, best), "dates"
+    values = Counter(str(cells.iloc[place]) for place in wrong)
+    share = len(wrong) / max(int(known.sum()), 1)
+    if known.sum() < FEWEST_ROWS or not wrong.size:
+        return
+    if share <= TYPO_SHARE or (len(values) == 1 and share <= MARK_SHARE):
+        rows = listed(wrong.tolist())
+        yield (
+            f"column {column.name!r}: taken as words because of {listed(list(values), 5)} in row "
+            f"{rows} (counted from 0), all else are {what}; correct these cells or leave them empty"
+        )
+
+
+def _no_dates(cells: Any, known: NDArray[np.bool_], formats: Sequence[str]) -> NDArray[np.int64]:
+    """Return which cells are no dates in the format that fits most, none if that is no format."""
+    missed = [np.flatnonzero(dates(cells, way).isna().to_numpy() & known) for way in formats]
+    return min(missed, key=len, default=np.flatnonzero(known))
+
+
+def _identity(column: Column, cells: Any) -> Iterator[str]:
+    """Yield a line for ids, names, and numbers that count the rows."""
+    known = cells.dropna()
+    different = int(known.nunique())
+    if len(known) < FEWEST_ROWS or isinstance(column, DateColumn):
+        return
+    if isinstance(column, NumberColumn):
+        values = numbers(column.name, known, np.arange(len(known)))
+        dense = values.max() - values.min() < 2 * len(values)
+        if different == len(known) and (values == np.round(values)).all() and dense:
+            yield f"column {column.name!r}: a new whole number in every row, an id? {_drop(column)}"
+    elif different == len(known):
+        yield f"column {column.name!r}: a new value in every row, an id or a name? {_drop(column)}"
+    elif different > NAMES_SHARE * len(known):
+        yield (
+            f"column {column.name!r}: {different} different values in {len(known)} rows, names? "
+            f"{_drop(column)}"
+        )
+
+
+def _order(column: Column, cells: Any) -> Iterator[str]:
+    """Yield a line where it is not certain whether the day or the month comes first."""
+    if isinstance(column, DateColumn) and len(formats_of(cells.dropna())) > 1:
+        yield (
+            f"column {column.name!r}: dates such as {str(cells.dropna().iloc[0])!r} are read with "
+            "the month first, though the day may be; write them as 2024-01-31 to be sure"
+        )
+
+
+def _leaks(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> Iterator[str]:
+    """Yield a line for each column that all but gives the target away."""
+    kind = train.source.label_kind
+    if kind not in (Classes.kind, Number.kind) or len(validation.places) < FEWEST_ROWS:
+        return
+    frames = [cast("TableRows", rows.source).rows_at(rows.places) for rows in (train, validation)]
+    labels = [
+        np.array([(rows.source.labels or ())[place] for place in rows.places])
+        for rows in (train, validation)
+    ]
+    for column in columns:
+        cells = [frame[column.name] for frame in frames]
+        if kind == Number.kind:
+            share = _correlation(column, cells[1], labels[1])
+            if share >= LEAK_CORRELATION:
+                yield f"column {column.name!r}: all but equal to the target; {_leak(column)}"
+            continue
+        right = _shares_right(column, cells, labels)
+        if right is not None:
+            yield (
+                f"column {column.name!r}: alone it tells the class of {100 * right:.0f}% of the "
+                f"validation rows; {_leak(column)}"
+            )
+
+
+def _correlation(column: Column, cells: Any, labels: NDArray[Any]) -> float:
+    if not isinstance(column, NumberColumn) or cells.isna().any():
+        return 0.0
+    values = numbers(column.name, cells, np.arange(len(cells)))
+    y = labels.astype(np.float64)
+    if values.std() == 0 or y.std() == 0:
+        return 0.0
+    return abs(float(np.corrcoef(values, y)[0, 1]))
+
+
+def _shares_right(
+    column: Column, cells: Sequence[Any], labels: Sequence[NDArray[Any]]
+) -> float | None:
+    """Return the share of validation rows that the column tells, if it gives the target away.
+
+    A row gets the commonest class of the training rows with its value, or in its part of the
+    column's range; of a value that is new, the commonest class of all.
+    """
+    keys = _keys(column, cells)
+    commonest = Counter(labels[0]).most_common(1)[0]
+    if keys is None or commonest[1] > COMMON_CLASS * len(labels[0]):
+        return None
+    votes: dict[Any, Counter[Any]] = {}
+    for key, label in zip(keys[0], labels[0], strict=True):
+        votes.setdefault(key, Counter())[label] += 1
+    if len(votes) > len(labels[0]) / 4:  # as many values as rows tell anything
+        return None
+    told = {key: votes[key].most_common(1)[0][0] for key in votes}
+    in_train, right = (
+        float(np.mean([told.get(k, commonest[0]) == y for k, y in zip(key, label, strict=True)]))
+        for key, label in zip(keys, labels, strict=True)
+    )
+    return right if in_train >= LEAK_TRAIN and right >= LEAK_VALIDATION else None
+
+
+def _keys(column: Column, cells: Sequence[Any]) -> list[list[Any]] | None:
+    """Return what stands for each cell of training and validation rows."""
+    if isinstance(column, CategoryColumn):
+        return [texts(part) for part in cells]
+    if not isinstance(column, NumberColumn):
+        return None
+    train, other = (numbers(column.name, part, np.arange(len(part))) for part in cells)
+    known = np.unique(train[~np.isnan(train)])
+    edges = known if len(known) <= BINS else np.quantile(known, np.linspace(0, 1, BINS + 1)[1:-1])
+    return [np.searchsorted(edges, values).tolist() for values in (train, other)]
+
+
+def _drop(column: Column) -> str:
+    return f"leave it out with --drop {quote(column.name)}"
+
+
+def _leak(column: Column) -> str:
+    return f"is it known before the target is? If not, {_drop(column)}"
