@@ -6,6 +6,7 @@ from hma import loading as loading  # first: it sees to Ctrl-C while torch is im
 from hma import targets
 from hma.checkpoint import CheckpointError, load, save
 from hma.config import ConfigError, HMAConfig
+from hma.contributions import Contributions, contributions
 from hma.diagnostics import queue_diagnostics, slot_diagnostics
 from hma.explain import Explanation, explain
 from hma.memory import MemoryState
@@ -21,11 +22,13 @@ __all__ = [
     "HMA",
     "CheckpointError",
     "ConfigError",
+    "Contributions",
     "Explanation",
     "HMAClassifier",
     "HMAConfig",
     "HMARegressor",
     "MemoryState",
+    "contributions",
     "explain",
     "load",
     "load_released",

@@ -79,15 +79,23 @@ class MemoryReader(nn.Module):
         """Return the logits of features that the backbone has already made."""
         return self.trace(features, context=context).logits
 
-    def trace(self, features: Tensor, *, context: Context | None = None) -> Trace:
-        """Return the logits and the attention weights of both reads."""
+    def trace(
+        self, features: Tensor, *, context: Context | None = None, memories: Memories | None = None
+    ) -> Trace:
+        """Return the logits and the attention weights of both reads.
+
+        Args:
+            features: What the backbone made, ``(B, F)``.
+            context: Inference context; the model's own if not given.
+            memories: Read these instead of the model's own, as they are.
+        """
         features = expect_tensor("features", features)
         expect_shape("features", features, None, self.feature_dim)
         if self.config.check_finite:
             expect_finite("features", features)
         # read once: another thread may set the model's context meanwhile
         context = self._context if context is None else self._allowed(context)
-        memories = self._memories(context)
+        memories = self._memories(context) if memories is None else memories
         tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
         real = synthetic = None
         if self.real is not None:

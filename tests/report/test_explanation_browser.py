@@ -2,20 +2,32 @@
 
 from browser import needs_chromium, opened
 
+from hma.runs.effects import Effect, NearRow
 from hma.runs.explanation import RowExplanation, SeenRow, as_page
 
 EVIL = "<script>document.title='owned'</script>"
 
 
 def page_of(text):
-    seen = SeenRow("training row", 0.25, text, text)
-    return as_page(RowExplanation(text, text, None, (seen,), ((text, 0.5),)))
+    return as_page(
+        RowExplanation(
+            description=text,
+            answer=text,
+            picture=None,
+            explained=text,
+            effects=(Effect("training row", "+1.00 points", text, text),),
+            near=(NearRow(0.5, text, text),),
+            near_of=3,
+            seen=(SeenRow("training row", 0.25, text, text),),
+            by_group=((text, 0.5),),
+        )
+    )
 
 
 def test_every_text_of_an_explanation_is_escaped():
     page = page_of(EVIL)
     assert "<script" not in page
-    assert page.count("&lt;script&gt;") == 6
+    assert page.count("&lt;script&gt;") == 11
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
 
 

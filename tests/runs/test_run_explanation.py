@@ -6,11 +6,12 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from sklearn.neighbors import NearestNeighbors
 
 import hma
 from hma.config import HMAConfig
 from hma.runs import MEMORY, RunOptions, train
-from hma.runs.explanation import explain_row
+from hma.runs.explanation import as_page, explain_row
 from hma.runs.folder import rows_for
 from hma.training import Recipe, SilentProgress
 
@@ -44,6 +45,77 @@ def test_a_training_row_held_more_than_once_is_named_once_with_all_its_shares(ru
     assert len(expected) < 50
     assert named == pytest.approx(dict(expected), abs=1e-7)
     assert list(named.values()) == sorted(named.values(), reverse=True)
+
+
+def test_effects_are_those_of_leaving_out_and_the_strongest_come_first(run):
+    rows = rows_for(run, run.options.source, labelled=False)
+    found = explain_row(run, rows, 3, top=3, context="alone")
+    model = run.learner(MEMORY).model
+    model.context = "alone"
+    moved = hma.contributions(model, run.preparation.split(rows).batch(torch.tensor([3])).x)
+    assert found.explained == f"the probability of {run.preparation.classes[moved.output]}"
+    parts = Counter(effect.part for effect in found.effects)
+    assert parts == {"both memories": 1, "all queue rows": 1, "all slots": 1, "class": 2,
+                     "training row": 3, "slot": 3}  # fmt: skip
+    shown = {effect.part: points(effect) for effect in found.effects[:3]}
+    assert shown["both memories"] == pytest.approx(moved.memory, abs=1e-4)
+    of_rows = [abs(points(effect)) for effect in found.effects if effect.part == "training row"]
+    assert of_rows == sorted(of_rows, reverse=True)
+    assert of_rows[0] == pytest.approx(float(moved.queue.abs().max()), abs=1e-4)
+    strongest = int(moved.queue.abs().argmax())
+    sample = int(model.memory_state().ids[strongest])
+    place = run.places["train"][sample]
+    first = next(effect for effect in found.effects if effect.part == "training row")
+    assert (first.label, first.description) == (str(place % 2), rows.describe(place))
+
+
+def points(effect):
+    return float(effect.change.removesuffix(" points").replace("\u2212", "-")) / 100
+
+
+def test_the_nearest_training_rows_are_those_scikit_learn_finds(run, monkeypatch):
+    rows = rows_for(run, run.options.source, labelled=False)
+    model, split = run.learner(MEMORY).model, run.preparation.split(rows)
+    with torch.no_grad():
+        features = model.backbone.eval()(split.batch(torch.arange(30)).x).numpy()
+
+    def expected(places, top):
+        search = NearestNeighbors(n_neighbors=top).fit(features[places])
+        (distances,), (found,) = search.kneighbors(features[3:4])
+        return [(rows.describe(places[i]), d) for i, d in zip(found, distances, strict=True)]
+
+    for most in (4096, 5):  # of many rows only those in the queue are compared
+        monkeypatch.setattr("hma.runs.effects.COMPARED", most)
+        compared = run.places["train"]
+        if most == 5:
+            held = set(model.memory_state().ids.tolist())
+            compared = [place for i, place in enumerate(compared) if i in held]
+        found = explain_row(run, rows, 3, top=4, context="alone")
+        assert found.near_of == len(compared)
+        wanted = expected(compared, 4)
+        assert [row.description for row in found.near] == [text for text, _ in wanted]
+        assert [row.distance for row in found.near] == pytest.approx(
+            [distance for _, distance in wanted], abs=1e-4
+        )
+        assert all(row.label in ("0", "1") for row in found.near)
+
+
+def test_only_the_classes_with_most_attention_are_named(tmp_path):
+    draw = np.random.default_rng(0)
+    y = np.arange(84) % 12
+    np.savez(tmp_path / "rows.npz", x=draw.normal(size=(84, 4)) + y[:, None], y=y)
+    config = HMAConfig(queue_size=50, slots_per_class=1, label_dim=8)
+    options = RunOptions(source=str(tmp_path / "rows.npz"), config=config, recipe=Recipe(epochs=1))
+    run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
+    rows = rows_for(run, run.options.source, labelled=False)
+    found = explain_row(run, rows, 0, top=5, context="alone")
+    shares = [share for _, share in found.by_group]
+    assert len(shares) == 5
+    assert shares == sorted(shares, reverse=True)
+    assert sum(effect.part == "class" for effect in found.effects) == 5
+    page = as_page(found)
+    assert "They say what was read, not what decided." in page
+    assert "decided" not in page.replace("not what decided", "")
 
 
 def test_a_row_asked_about_alone_has_no_neighbours(run):

@@ -1,5 +1,6 @@
-"""``hma explain``: which training rows and slots a prediction looked at."""
+"""``hma explain``: what a prediction owes to the memories, and what it looked at."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,7 @@ from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
+from hma.report.numbers import percent
 from hma.runs import Run
 from hma.runs.explanation import RowExplanation, as_page, explain_row
 from hma.runs.folder import rows_for
@@ -25,7 +27,10 @@ def explain(
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     overwrite: bool = False,
 ) -> None:
-    """Show which training rows and slots decided one prediction.
+    """Show what moved one prediction, which training rows are like it, and what it looked at.
+
+    An effect is the change of the prediction when a part of the memories is left out. A share of
+    attention says what was read, not what decided.
 
     Parameters
     ----------
@@ -36,7 +41,7 @@ def explain(
     index
         Which row of the source, counted from 0.
     top
-        How many of the most attended training rows, slots and neighbours to show of each.
+        How many classes, training rows, slots and neighbours to show of each, the first first.
     context
         'batch' also shows the 255 rows after it as neighbours.
     output
@@ -50,21 +55,35 @@ def explain(
     rows = rows_for(opened, source, labelled=False)
     found = explain_row(opened, rows, index, top=top, context=context)
     terminal = Terminal()
-    terminal.print(_table(found))
+    for table in _tables(found):
+        terminal.print(table)
     if output is not None:
         with written_whole(output) as temporary:
             temporary.write_text(as_page(found), encoding="utf-8")
         terminal.say(f"wrote {output}")
 
 
-def _table(found: RowExplanation) -> Table:
-    table = Table(title=f"{found.description}: {found.answer}")
-    for name in ("looked at", "share", "label", "what"):
-        table.add_column(name, justify="right" if name == "share" else "left")
+def _tables(found: RowExplanation) -> Iterator[Table]:
+    title = f"{found.description}: {found.answer}\nEffects on {found.explained}, by leaving out"
+    effects = _table(title, "left out", "change")
+    for effect in found.effects:
+        effects.add_row(effect.part, effect.change, effect.label, effect.description)
+    yield effects
+    near = _table(f"Nearest of {found.near_of} training rows, by their features", "", "distance")
+    for row in found.near:
+        near.add_row("training row", f"{row.distance:.3g}", row.label, row.description)
+    yield near
+    looked = _table("Attention: what was read, not what decided", "looked at", "share")
     for seen in found.seen:
-        cells = (seen.kind, f"{100 * seen.share:.1f}%", seen.label, seen.description)
-        table.add_row(*cells)
-    table.add_section()
+        looked.add_row(seen.kind, percent(seen.share), seen.label, seen.description)
+    looked.add_section()
     for name, share in found.by_group:
-        table.add_row("all together", f"{100 * share:.1f}%", name, "queue rows and slots")
+        looked.add_row("all together", percent(share), name, "queue rows and slots")
+    yield looked
+
+
+def _table(title: str, first: str, number: str) -> Table:
+    table = Table(title=title)
+    for name in (first, number, "label", "what"):
+        table.add_column(name, justify="right" if name == number else "left")
     return table

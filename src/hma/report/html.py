@@ -1,9 +1,14 @@
 """Pages from templates: every text escaped, an unknown name an error, one policy for all."""
 
-from typing import Any
+import base64
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from hma.extras import needed
 from hma.printable import printable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 def template(name: str) -> Any:
@@ -26,3 +31,12 @@ def template(name: str) -> Any:
 def _visible(value: Any) -> Any:
     """Make broken characters of plain texts visible; what is marked safe is already so."""
     return printable(value) if type(value) is str else value
+
+
+def inline_picture(image: "Image | None") -> str | None:
+    """Return a picture as an address that holds it whole; None for none."""
+    if image is None:
+        return None
+    file = BytesIO()
+    image.save(file, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,27 +1,24 @@
 """One prediction of a run, traced to training rows that a person can look at."""
 
-import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
+from hma.contributions import contributions
 from hma.data import Source
 from hma.errors import UserError
 from hma.explain import Explanation, explain
 from hma.explain import Source as Seen
 from hma.methods.memory import WithMemory
-from hma.report.html import template
+from hma.report import numbers
+from hma.report.html import inline_picture, template
 from hma.report.run.groups import group_names, label_text
-from hma.runs.folder import MEMORY, PLACES, Run
-from hma.runs.options import REMEDY
-from hma.runs.training_data import training_source
+from hma.runs.effects import Effect, NearRow, effects_of, explained_in, nearest_rows
+from hma.runs.folder import MEMORY, Run
+from hma.runs.training_data import place_of, training_source
 from hma.targets import Number, Target, YesNo
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 NEIGHBOURS = 256
 
@@ -39,11 +36,27 @@ class SeenRow:
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """A prediction and what it looked at."""
+    """A prediction, what moved it, which training rows are like the row, and what it looked at.
+
+    Args:
+        description: The row.
+        answer: The prediction.
+        picture: The row as a picture.
+        explained: What the effects are about, such as 'probability of cat'.
+        effects: Of the memories, their classes, rows and slots, the strongest of each first.
+        near: The training rows with the nearest features.
+        near_of: How many training rows were compared.
+        seen: Sources of attention; that says what was read, not what decided.
+        by_group: Attention by class, the most first.
+    """
 
     description: str
     answer: str
     picture: str | None
+    explained: str
+    effects: tuple[Effect, ...]
+    near: tuple[NearRow, ...]
+    near_of: int
     seen: tuple[SeenRow, ...]
     by_group: tuple[tuple[str, float], ...]
 
@@ -67,17 +80,26 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     learner.use(context)
     last = min(index + (NEIGHBOURS if context == "batch" else 1), len(rows))
     split = run.preparation.split(rows, range(index, last))
-    shares = explain(learner.model, split.batch(torch.arange(last - index)).x)
+    learner.model.eval()
+    with torch.no_grad():
+        features = learner.model.backbone(split.batch(torch.arange(last - index)).x)
+    shares = explain(learner.model, features=features)
+    moved = contributions(learner.model, features=features)
     target, names = run.preparation.target, run.preparation.classes
     training = training_source(run)
     most = _most(shares, top)
     groups = zip(group_names(target, names), shares.by_class[0].tolist(), strict=True)
+    near, near_of = nearest_rows(run, learner, training, features[0], top)
     return RowExplanation(
         description=rows.describe(index),
         answer=answer_text(target, names, shares.probabilities[0].tolist()),
-        picture=_picture(rows.thumbnail(index)),
+        picture=inline_picture(rows.thumbnail(index)),
+        explained=explained_in(target, names, moved.output),
+        effects=tuple(effects_of(run, training, shares, moved, top)),
+        near=near,
+        near_of=near_of,
         seen=tuple(_in_words(most, run, training, rows, index)),
-        by_group=tuple(groups),
+        by_group=tuple(sorted(groups, key=lambda group: -group[1])[:top]),
     )
 
 
@@ -139,14 +161,14 @@ def _in_words(
     """Yield what was looked at; each source of rows is read once for all of them."""
     target, names = run.preparation.target, run.preparation.classes
     remembered = [seen.sample for seen in most if seen.kind == "queue" and seen.sample >= 0]
-    places = {sample: _place(run, training, sample) for sample in remembered}
+    places = {sample: place_of(run, training, sample) for sample in remembered}
     beside = [index + seen.index for seen in most if seen.kind == "batch"]
     texts = dict(zip(places, training.describe_all(list(places.values())), strict=True))
     neighbours = dict(zip(beside, rows.describe_all(beside), strict=True))
     for seen in most:
         if seen.kind == "queue" and seen.sample >= 0:
             label = label_text(target, names, seen.label)
-            picture = _picture(training.thumbnail(places[seen.sample]))
+            picture = inline_picture(training.thumbnail(places[seen.sample]))
             yield SeenRow("training row", seen.share, label, texts[seen.sample], picture)
         elif seen.kind == "batch":
             yield SeenRow("neighbour", seen.share, "", neighbours[index + seen.index])
@@ -158,26 +180,7 @@ def _in_words(
             yield SeenRow(seen.kind, seen.share, "", "the row itself")
 
 
-def _place(run: Run, training: Source, sample: int) -> int:
-    """Return the row of the training data behind a sample id."""
-    places = run.places.get("train", [])
-    if sample >= len(places) or not 0 <= places[sample] < len(training):
-        raise UserError(
-            f"{run.folder / PLACES} is damaged: it has no row of {run.options.source} for sample "
-            f"{sample}; {REMEDY}"
-        )
-    return places[sample]
-
-
-def _picture(image: "Image | None") -> str | None:
-    if image is None:
-        return None
-    file = BytesIO()
-    image.save(file, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-
-
 def as_page(found: RowExplanation) -> str:
     """Return the explanation as one self-contained HTML page."""
-    page: str = template("templates/explanation.html.j2").render(found=found)
+    page: str = template("templates/explanation.html.j2").render(found=found, numbers=numbers)
     return page

@@ -5,7 +5,8 @@ from typing import Any
 
 from hma.data import Prepared, Source, is_builtin
 from hma.errors import UserError
-from hma.runs.folder import MEMORY, Run, source_from
+from hma.runs.folder import MEMORY, PLACES, Run, source_from
+from hma.runs.options import REMEDY
 
 
 def training_source(run: Run) -> Source:
@@ -34,3 +35,14 @@ def _expect_unchanged(run: Run, found: Mapping[str, Any]) -> None:
             f"{what} has changed since {run.folder} was trained on it, so its rows "
             "are not those the model remembers; put the old data back, or train again"
         )
+
+
+def place_of(run: Run, training: Source, sample: int) -> int:
+    """Return the row of the training data behind a sample id."""
+    places = run.places.get("train", [])
+    if sample >= len(places) or not 0 <= places[sample] < len(training):
+        raise UserError(
+            f"{run.folder / PLACES} is damaged: it has no row of {run.options.source} for sample "
+            f"{sample}; {REMEDY}"
+        )
+    return places[sample]
