@@ -117,21 +117,24 @@ def _usage(shares: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def queue_diagnostics(model: "HMA", x: Any = None, ids: Tensor | None = None) -> QueueDiagnostics:
+def queue_diagnostics(
+    model: "HMA", x: Any = None, ids: Tensor | None = None, *, features: Tensor | None = None
+) -> QueueDiagnostics:
     """Tell how full, balanced and fresh the queue is.
 
     Args:
         model: The model.
         x: A batch of samples to measure staleness with.
         ids: Their sample ids ``(B,)``, as they were given to ``remember``.
+        features: What the backbone makes of them ``(B, F)``, where that is known; in place of x.
     """
-    if (x is None) != (ids is None):
+    if (x is None and features is None) != (ids is None):
         raise ValueError("x and ids must be given together; staleness compares samples by id")
     memory = model.memory_state()
     staleness = None
     if ids is not None:
         with evaluating(model.backbone):
-            today = model.backbone(x)
+            today = model.backbone(x) if features is None else features
         ids = ids.to(memory.ids.device)
         same = (memory.ids[:, None] == ids[None]) & (memory.ids[:, None] != UNKNOWN)  # (N, B)
         row, sample = same.nonzero(as_tuple=True)

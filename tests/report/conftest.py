@@ -109,7 +109,7 @@ def made_up(
             describe=lambda place: f"row {place}",
             thumbnail=lambda place: Image.new("RGB", (9, 9), (place % 256, 0, 0)),
             places=[100 + i for i in range(20)],
-            inputs=lambda ids: train_x[ids],
+            features=lambda ids: model.backbone(train_x[ids]),
         ),
     )
 

@@ -34,7 +34,9 @@ def run_of(target, names, y, metric):
     )
     about = About(title="t", kind="table", classes=names, target=target,
                   metric=metric, splits={"test": y[20:]})  # fmt: skip
-    rows = TrainingRows(describe=lambda place: f"row {place}", inputs=lambda ids: x[ids])
+    rows = TrainingRows(
+        describe=lambda place: f"row {place}", features=lambda ids: model.backbone(x[ids])
+    )
     return answers, summarise(
         model, about, {"test": answers}, memory_record={}, training_rows=rows, resamples=50
     )

@@ -1,6 +1,7 @@
 """What a person sees of a run: a bar with the time left, curves, and neither too often."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,11 @@ from training_cases import EVERYTHING, memory_learner, plain_learner, quietly, s
 from hma.errors import UserError
 from hma.training import (
     Interrupted,
+    LineProgress,
     RichProgress,
     SilentProgress,
     between_steps,
+    counted,
     progress_for_terminal,
 )
 from hma.training.between_steps import BetweenSteps
@@ -73,7 +76,7 @@ def test_a_run_is_begun_and_ended_with_its_number_of_steps(tmp_path):
     assert told.events[0] == ("begin", "clouds", 24, 0)
     assert told.events[-1] == ("end",)
     assert told.events[1][1] == 1
-    assert "epoch 1/4  loss" in told.events[1][2]
+    assert "epoch 1/4 loss" in told.events[1][2]
 
 
 def test_progress_ends_after_an_error_and_goes_on_where_the_run_does(tmp_path):
@@ -108,6 +111,30 @@ def test_progress_log_and_checkpoints_are_told_by_the_clock_not_by_the_step():
     assert len(of_kind(told, "flush")) == 2
 
 
+@pytest.mark.parametrize(
+    ("takes", "every", "share"), [(2.0, 4, 0.05), (0.1, 4, 0.1 / 4.1), (0.001, 0, 0.5)]
+)
+def test_checkpoints_take_at_most_a_twentieth_of_the_time(takes, every, share):
+    learner, task, clock, told = plain_learner(small_task()), small_task(), Clock(), Told()
+    recipe = replace(RECIPE, checkpoint_every_seconds=every, steps=500_000)
+    training = Training(learner, task, recipe, 0, fabric_for(recipe))
+    saved = []
+
+    def save():
+        saved.append(clock.now)
+        clock.now += takes
+
+    between = BetweenSteps(
+        training, save=save, progress=told, log=told, stop=StopRequests(), clock=clock
+    )
+    step = 0.01 if every else 0.001
+    while clock.now < 1400.0 and len(saved) < 1000:
+        training.standing.step += 1
+        between.do_what_is_due()
+        clock.now += step
+    assert takes * len(saved) / (clock.now - 1000.0) == pytest.approx(share, rel=0.1)
+
+
 def drawn(after, seconds, steps=40):
     clock, screen = Clock(), io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, height=20)
@@ -135,8 +162,71 @@ def test_a_short_run_leaves_the_screen_alone():
 
 def test_without_a_terminal_there_is_no_bar(monkeypatch):
     assert isinstance(progress_for_terminal(), SilentProgress)
+    assert isinstance(progress_for_terminal(lines=True), LineProgress)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert isinstance(progress_for_terminal(), RichProgress)
+
+
+def test_a_terminal_of_80_columns_has_room_for_everything():
+    clock, screen = Clock(), io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, height=20, color_system=None)
+    bar = RichProgress(console, after=2.0, clock=clock)
+    bar.begin("a-folder-with-a-very-long-name", total=4000, done=0)
+    note = "epoch 12/50 loss 0.123 best accuracy 0.931"
+    for step in range(1, 11):
+        clock.now += 1.0
+        bar.update(100 * step, note=note)
+    seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    bar.end()
+    lines = [line for line in re.split(r"[\r\n]+", seen) if line.strip()]
+    assert max(map(len, lines)) <= 80
+    assert re.search(rf"a-folder-with-a… +25% left \S+ {re.escape(note)}", seen)
+
+
+def test_a_pipe_gets_a_line_every_few_seconds_and_no_control_characters():
+    clock, file = Clock(), io.StringIO()
+    lines = LineProgress(file, every=5.0, clock=clock)
+    lines.begin("a-folder-with-a-very-long-name", total=4000, done=1000)
+    note = "epoch 12/50 loss 0.123 best accuracy 0.931"
+    for step in range(1, 129):
+        clock.now += 0.125
+        lines.update(1000 + 12 * step, note=note)
+    lines.say("said\x1b[2J")
+    lines.end()
+    first, second, third, said = file.getvalue().splitlines()
+    assert first == f"a-folder-with-a… 37%, 0:00:26 left  {note}"
+    assert second == f"a-folder-with-a… 49%, 0:00:21 left  {note}"
+    assert third.startswith("a-folder-with-a… 61%, 0:00:16 left")
+    assert max(map(len, (first, second))) <= 79
+    assert said.isprintable()
+    assert first.isprintable()
+
+
+def test_a_short_run_writes_no_line():
+    clock, file = Clock(), io.StringIO()
+    lines = LineProgress(file, every=5.0, clock=clock)
+    lines.begin("t", total=10)
+    for step in range(10):
+        clock.now += 0.4
+        lines.update(step)
+    lines.end()
+    assert file.getvalue() == ""
+
+
+def test_what_is_counted_begins_with_the_first_tick_and_ends_after_an_error():
+    told = Told()
+    with counted(told, "encoding"):
+        pass
+    assert told.events == []
+
+    def broken():
+        with counted(told, "encoding") as tick:
+            tick(3, 10)
+            tick(1 // 0, 10)
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    assert told.events == [("begin", "encoding", 10, 0), ("update", 3, ""), ("end",)]
 
 
 def test_an_unstarted_bar_takes_no_harm():

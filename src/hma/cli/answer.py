@@ -16,6 +16,7 @@ from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
 from hma.runs.folder import rows_for
+from hma.training import progress_for_terminal
 
 
 def evaluate(
@@ -50,7 +51,7 @@ def evaluate(
         skip_missing_labels=skip_missing_labels,
         skip_bad_files=skip_bad_files,
     )
-    found = evaluate_run(opened, rows)
+    found = evaluate_run(opened, rows, progress=progress_for_terminal(lines=True))
     scores = {(rows.name, NAMES[which]): contexts for which, contexts in found.items()}
     terminal = Terminal()
     scored = len(labelled_rows(rows))

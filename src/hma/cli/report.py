@@ -24,6 +24,7 @@ from hma.report.table import (
 from hma.report.table.documents import report_of
 from hma.runs import Run, write_page
 from hma.tables import Results, Table, experiments_folder, find_table, load_tables
+from hma.training import progress_for_terminal
 
 Format = Literal["terminal", "markdown", "latex", "html"]
 SUFFIXES: dict[str, Format] = {
@@ -97,8 +98,7 @@ def _report_run(run: Path, output: Path | None, format: Format | None, part: Par
     if part != WHOLE:
         raise UserError(f"{run} is a run: --budget, --only and --seeds are for tables")
     terminal = Terminal()
-    with terminal.status("gathering"):
-        page = write_page(Run.open(run), output)
+    page = write_page(Run.open(run), output, progress=progress_for_terminal(lines=True))
     terminal.say(f"wrote {page}")
 
 

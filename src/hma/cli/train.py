@@ -88,6 +88,7 @@ def train(
     terminal = Terminal()
     named = Path("runs") / (Path(source).stem or source).replace(":", "-")
     folder = output_folder(output or named)
+    progress = progress_for_terminal(lines=True)
     run = train_run(
         options,
         folder,
@@ -95,12 +96,12 @@ def train(
         download=download,
         accelerator=device.accelerator,
         devices=device.devices,
-        progress=progress_for_terminal(),
+        progress=progress,
         say=terminal.say,
     )
     if not first_process():
         return
     terminal.print(comparison(run))
     if report:
-        terminal.say(f"report: {write_page(run)}")
+        terminal.say(f"report: {write_page(run, progress=progress)}")
     terminal.say(f"run folder: {folder}")

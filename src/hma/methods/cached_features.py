@@ -3,7 +3,9 @@
 import hashlib
 import json
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,17 @@ AGAIN = "its features are made again"
 PROBED_ROWS, PROBED_EPOCHS = 16, 3
 PARTS = ("features", "weight", "environment")
 Tensors = dict[str, Tensor]
+Tick = Callable[[int, int], None]
+"""Told how many rows are done, and of how many."""
 
 
 def cached_features(
-    task: Task, backbone: nn.Module, folder: Path, *, batch_size: int = 256
+    task: Task,
+    backbone: nn.Module,
+    folder: Path,
+    *,
+    batch_size: int = 256,
+    tick: Tick | None = None,
 ) -> Task:
     """Return ``task`` with the backbone's features in place of its rows.
 
@@ -40,6 +49,7 @@ def cached_features(
         backbone: The learner's backbone, inside :class:`hma.backbones.Frozen`.
         folder: Where the features are kept; made if needed.
         batch_size: Rows that are encoded at a time.
+        tick: Called with the rows that are encoded and with all of them, now and then.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -66,7 +76,7 @@ def cached_features(
     path = folder / f"features-{key[:32]}.safetensors"
     tensors = _read(path, key, task, backbone.feature_dim)
     if tensors is None:
-        tensors = _encoded(task, backbone, batch_size)
+        tensors = _encoded(task, backbone, batch_size, tick or _nothing)
         _write(tensors, path, key)
     splits = {name: _split(name, split, tensors) for name, split in _splits(task).items()}
     about = {"width": backbone.feature_dim, "key": key}
@@ -79,7 +89,9 @@ def cached_features(
     )
 
 
-def with_known_features(task: Task, learner: Learner, folder: Path) -> Task:
+def with_known_features(
+    task: Task, learner: Learner, folder: Path, *, batch_size: int = 256, tick: Tick | None = None
+) -> Task:
     """Return the task of :func:`cached_features` where the learner can use it, else ``task``.
 
     That is where its backbone is frozen and training sees the same rows in every epoch.
@@ -88,11 +100,42 @@ def with_known_features(task: Task, learner: Learner, folder: Path) -> Task:
         task: Rows of any kind.
         learner: What is to be trained.
         folder: Where the features are kept.
+        batch_size: Rows that are encoded at a time.
+        tick: Called with the rows that are encoded and with all of them, now and then.
     """
     backbone = getattr(learner.module, "backbone", None)
     if isinstance(backbone, Frozen) and not augments(task.train):
-        return cached_features(task, backbone, folder)
+        return cached_features(task, backbone, folder, batch_size=batch_size, tick=tick)
     return task
+
+
+def encoded_once(
+    split: Split, learners: Sequence[Learner], *, batch_size: int = 256, tick: Tick | None = None
+) -> Split:
+    """Return ``split`` with features in place of rows, in memory, where all learners can use them.
+
+    That is where their backbones are frozen and have the same weights; else ``split`` itself.
+
+    Args:
+        split: Rows that are looked at more than once.
+        learners: What looks at them.
+        batch_size: Rows that are encoded at a time.
+        tick: Called with the rows that are encoded and with all of them.
+    """
+    backbones = [getattr(learner.module, "backbone", None) for learner in learners]
+    first = backbones[0]
+    if not isinstance(first, Frozen) or not all(_alike(first, other) for other in backbones[1:]):
+        return split
+    done = partial(_told, tick or _nothing, 0, len(split))
+    made = _encoded_split(split, first, batch_size, done)
+    return _KnownFeatures(split.labels, made)
+
+
+def _alike(first: Frozen, other: nn.Module | None) -> bool:
+    if not isinstance(other, Frozen) or repr(first) != repr(other):
+        return False
+    one, two = first.state_dict(), other.state_dict()
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
 def augments(split: Split) -> bool:
@@ -157,21 +200,41 @@ def _splits(task: Task) -> dict[str, Split]:
     return {"train": task.train, "validation": task.validation} | tests
 
 
-def _encoded(task: Task, backbone: Frozen, batch_size: int) -> Tensors:
+def _encoded(task: Task, backbone: Frozen, batch_size: int, tick: Tick) -> Tensors:
     """Return features of every split, with what else a batch holds beside labels."""
-    held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
+    splits = _splits(task)
+    total, before = sum(map(len, splits.values())), 0
     found: Tensors = {}
-    for name, split in _splits(task).items():
-        parts: dict[str, list[Tensor]] = {part: [] for part in PARTS}
-        for places in torch.split(torch.arange(len(split)), batch_size) if len(split) else ():
-            batch = split.batch(places)
-            parts["features"].append(backbone(batch.to(held.device).x).cpu())
-            for part, value in (("weight", batch.weight), ("environment", batch.environment)):
-                if value is not None:
-                    parts[part].append(value)
-        parts["features"].append(torch.empty(0, backbone.feature_dim, dtype=held.dtype))
-        found |= {f"{name}/{part}": torch.cat(rows) for part, rows in parts.items() if rows}
+    for name, split in splits.items():
+        done = partial(_told, tick, before, total)
+        made = _encoded_split(split, backbone, batch_size, done)
+        found |= {f"{name}/{part}": values for part, values in made.items()}
+        before += len(split)
     return found
+
+
+def _told(tick: Tick, before: int, total: int, done: int) -> None:
+    tick(before + done, total)
+
+
+def _encoded_split(
+    split: Split, backbone: Frozen, batch_size: int, done: Callable[[int], None]
+) -> Tensors:
+    held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
+    parts: dict[str, list[Tensor]] = {part: [] for part in PARTS}
+    for places in torch.split(torch.arange(len(split)), batch_size) if len(split) else ():
+        batch = split.batch(places)
+        parts["features"].append(backbone(batch.to(held.device).x).cpu())
+        for part, value in (("weight", batch.weight), ("environment", batch.environment)):
+            if value is not None:
+                parts[part].append(value)
+        done(int(places[-1]) + 1)
+    parts["features"].append(torch.empty(0, backbone.feature_dim, dtype=held.dtype))
+    return {part: torch.cat(rows) for part, rows in parts.items() if rows}
+
+
+def _nothing(done: int, total: int) -> None:
+    pass
 
 
 class _KnownFeatures:

@@ -10,25 +10,33 @@ from hma.data import Source, labelled_rows, stream
 from hma.errors import UserError
 from hma.files import written_whole
 from hma.methods import Learner
-from hma.runs.folder import MEMORY, PLAIN, Run, Which
+from hma.methods.cached_features import encoded_once
+from hma.runs.folder import ENCODED, MEMORY, PLAIN, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
-from hma.training import Scores
+from hma.training import Progress, Scores, counted
 from hma.training import evaluate as score
 
 __all__ = ["ENDINGS", "evaluate", "predict"]
 
 
-def evaluate(run: Run, source: Source) -> dict[Which, Scores]:
-    """Return the scores of both learners in every context on labelled rows."""
+def evaluate(run: Run, source: Source, *, progress: Progress | None = None) -> dict[Which, Scores]:
+    """Return the scores of both learners in every context on labelled rows.
+
+    A frozen backbone encodes the rows once for all of them.
+    """
     if source.labels is None:
         raise UserError(f"{source.name} has no labels to evaluate against; use hma predict")
     split = run.preparation.split(source, labelled_rows(source))
     methods: list[Which] = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
     rows = run.options.recipe.eval_batch_size
     target = run.preparation.target
+    learners = {which: run.learner(which) for which in methods}
+    with counted(progress, "encoding") as tick:
+        known = encoded_once(split, [*learners.values()], batch_size=ENCODED, tick=tick)
     return {
-        which: score(run.learner(which), split, batch_size=rows, target=target) for which in methods
+        which: score(learner, known, batch_size=rows, target=target)
+        for which, learner in learners.items()
     }
 
 

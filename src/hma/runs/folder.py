@@ -36,6 +36,9 @@ PLAIN: Which = "plain"
 OPTIONS, PREPARATION, PLACES = "run.json", "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
 SIMPLE = "simple.json"
+FEATURES = "features"
+ENCODED = 32
+"""Rows that a frozen backbone encodes at a time: few, so that a person sees it go on."""
 
 
 @dataclass(frozen=True)

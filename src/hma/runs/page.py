@@ -1,44 +1,62 @@
 """The page of a run: everything the report shows, gathered from the folder and the data."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from hma.data import Prepared, Split
+from hma.data import Prepared, Split, Task
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 from hma.report.run import write_page as write_report
 from hma.runs.folder import MEMORY, PLAIN, Run
-from hma.runs.training_data import training_task
-from hma.training import evaluation_order, predictions
+from hma.runs.training_data import training_task, with_features
+from hma.training import Progress, counted, evaluation_order, predictions
 
 
-def write_page(run: Run, path: Path | None = None) -> Path:
-    """Write the report of a run and return where it is."""
+def write_page(run: Run, path: Path | None = None, *, progress: Progress | None = None) -> Path:
+    """Write the report of a run and return where it is.
+
+    Args:
+        run: A finished run.
+        path: Where to; ``report.html`` in its folder if not given.
+        progress: Shows how far it is.
+    """
     target = path or run.folder / "report.html"
-    write_report(report_of(run), target)
+    write_report(report_of(run, progress), target)
     return target
 
 
-def report_of(run: Run) -> RunReport:
-    """Gather what the page shows; the data is opened once more and must be what it was."""
+def report_of(run: Run, progress: Progress | None = None) -> RunReport:
+    """Gather what the page shows; the data is opened once more and must be what it was.
+
+    A frozen backbone does not run again: the features of training are there.
+    """
     prepared = training_task(run)
-    task, rows = prepared.task, run.options.recipe.eval_batch_size
+    rows = run.options.recipe.eval_batch_size
     memory = run.learner(MEMORY)
     plain = run.learner(PLAIN) if run.has_plain else None
     assert isinstance(memory, WithMemory)
-    tests = {
-        name: Answers(
-            labels=split.labels,
-            memory=_answers(memory, split, rows),
-            plain={} if plain is None else _answers(plain, split, rows),
-            features=_features(memory, split, rows),
-            orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
-        )
-        for name, split in (task.tests or {"validation": task.validation}).items()
-    }
+    task = with_features(run, prepared.task, memory, progress)
+    tested = {MEMORY: _tested(task)}
+    if plain is not None:
+        tested[PLAIN] = _tested(with_features(run, prepared.task, plain, progress))
+    passes = len(memory.contexts) + (0 if plain is None else len(plain.contexts))
+    with counted(progress, "report") as tick:
+        tally = _Tally(tick, passes * sum(map(len, tested[MEMORY].values())))
+        tests = {
+            name: Answers(
+                labels=split.labels,
+                memory=_answers(memory, split, rows, tally),
+                plain={} if plain is None else _answers(plain, tested[PLAIN][name], rows, tally),
+                features=features_of(memory, split, rows),
+                orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
+            )
+            for name, split in tested[MEMORY].items()
+        }
     memory.use(memory.contexts[0])
     splits = {"train": task.train, "validation": task.validation, **task.tests}
     about = About(
@@ -57,7 +75,7 @@ def report_of(run: Run) -> RunReport:
         memory_record=run.record(MEMORY).to_json(),
         plain_record=run.record(PLAIN).to_json() if run.has_plain else None,
         plain=None if plain is None else plain.module,
-        training_rows=_training_rows(prepared),
+        training_rows=_training_rows(prepared, memory, task.train),
         simple=run.simple_rows,
         batch_size=rows,
         seed=run.options.seed,
@@ -65,29 +83,53 @@ def report_of(run: Run) -> RunReport:
     )
 
 
-def _answers(learner: Learner, split: Split, batch_size: int) -> dict[str, Tensor]:
+@dataclass
+class _Tally:
+    """How many rows have been answered, over all passes."""
+
+    tick: Callable[[int, int], None]
+    total: int
+    done: int = 0
+
+    def add(self, rows: int) -> None:
+        self.done += rows
+        self.tick(self.done, self.total)
+
+
+def _tested(task: Task) -> Mapping[str, Split]:
+    return task.tests or {"validation": task.validation}
+
+
+def _answers(learner: Learner, split: Split, batch_size: int, tally: _Tally) -> dict[str, Tensor]:
     found = {}
     for context in learner.contexts:
-        said = predictions(learner, split, batch_size=batch_size, context=context)
+        said = []
+        for answered in predictions(learner, split, batch_size=batch_size, context=context):
+            said.append(answered)
+            tally.add(len(answered[0]))
         ids, logits = (torch.cat(parts) for parts in zip(*said, strict=True))
         found[context] = logits[ids.argsort()]
     return found
 
 
 @torch.no_grad()
-def _features(learner: WithMemory, split: Split, batch_size: int) -> Tensor:
+def features_of(
+    learner: WithMemory, split: Split, batch_size: int, places: Tensor | None = None
+) -> Tensor:
+    """Return the features of rows ``(N, F)``: those that are known, or what the backbone makes."""
     backbone = learner.model.backbone.eval()
-    places = torch.split(torch.arange(len(split)), batch_size)
-    return torch.cat([backbone(split.batch(rows).x) for rows in places])
+    wanted = torch.arange(len(split)) if places is None else places
+    batches = [split.batch(rows) for rows in torch.split(wanted, batch_size)]
+    return torch.cat([backbone(b.x) if b.features is None else b.features for b in batches])
 
 
-def _training_rows(prepared: Prepared) -> TrainingRows:
-    source, train = prepared.source, prepared.task.train
+def _training_rows(prepared: Prepared, memory: WithMemory, train: Split) -> TrainingRows:
+    source = prepared.source
     return TrainingRows(
         describe=source.describe,
         thumbnail=source.thumbnail,
         places=prepared.places["train"],
-        inputs=lambda ids: train.batch(ids).x,
+        features=lambda ids: features_of(memory, train, len(ids), ids),
     )
 
 

@@ -14,6 +14,8 @@ from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
 from hma.runs.folder import (
+    ENCODED,
+    FEATURES,
     MEMORY,
     MODEL,
     OPTIONS,
@@ -26,7 +28,7 @@ from hma.runs.folder import (
 )
 from hma.runs.options import RunOptions
 from hma.targets import Number, YesNo
-from hma.training import Progress, ending_together, fabric_for, first_process, fit
+from hma.training import Progress, counted, ending_together, fabric_for, first_process, fit
 from hma.training.identity import differences
 
 Says = Callable[[str], None]
@@ -69,8 +71,11 @@ def train(
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
         for which, learner in learners.items():
-            with fabric.rank_zero_first():
-                rows = with_known_features(task, learner, folder / "features")
+            shown = progress if fabric.is_global_zero else None
+            with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
+                rows = with_known_features(
+                    task, learner, folder / FEATURES, batch_size=ENCODED, tick=tick
+                )
             record = fit(
                 learner,
                 rows,

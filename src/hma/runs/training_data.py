@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hma.data import Prepared, Source, is_builtin
+from hma.data import Prepared, Source, Task, is_builtin
 from hma.errors import UserError
-from hma.runs.folder import MEMORY, PLACES, Run, source_from
+from hma.methods import Learner
+from hma.methods.cached_features import with_known_features
+from hma.runs.folder import ENCODED, FEATURES, MEMORY, PLACES, Run, source_from
 from hma.runs.options import REMEDY
+from hma.training import Progress, counted
 
 
 def training_source(run: Run) -> Source:
@@ -24,6 +27,21 @@ def training_task(run: Run) -> Prepared:
     facts = prepared.task.facts
     _expect_unchanged(run, {name: facts.get(name) for name in ("fingerprint", "given")})
     return prepared
+
+
+def with_features(run: Run, task: Task, learner: Learner, progress: Progress | None = None) -> Task:
+    """Return the task as the learner was trained on it: a frozen backbone's features are kept.
+
+    Args:
+        run: A finished run.
+        task: Its task, with rows.
+        learner: One of its learners.
+        progress: Shows how far the backbone is, where the features are made again.
+    """
+    with counted(progress, "encoding") as tick:
+        return with_known_features(
+            task, learner, run.folder / FEATURES, batch_size=ENCODED, tick=tick
+        )
 
 
 def _expect_unchanged(run: Run, found: Mapping[str, Any]) -> None:

@@ -5,19 +5,28 @@ from hma.training.evaluation import evaluate, predictions
 from hma.training.fit import fit
 from hma.training.interruption import Interrupted
 from hma.training.order import evaluation_order
-from hma.training.progress import Progress, RichProgress, SilentProgress, progress_for_terminal
+from hma.training.progress import (
+    LineProgress,
+    Progress,
+    RichProgress,
+    SilentProgress,
+    counted,
+    progress_for_terminal,
+)
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Record, Scores
 
 __all__ = [
     "EpochResult",
     "Interrupted",
+    "LineProgress",
     "Progress",
     "Recipe",
     "Record",
     "RichProgress",
     "Scores",
     "SilentProgress",
+    "counted",
     "ending_together",
     "evaluate",
     "evaluation_order",

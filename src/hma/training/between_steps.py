@@ -15,6 +15,8 @@ from hma.training.progress import Progress
 
 SHOW_EVERY_SECONDS = 0.2
 LOG_EVERY_SECONDS = 1.0
+MOST_OF_THE_TIME = 0.05
+"""Share of the time that checkpoints by the clock may take; large ones come less often."""
 AGREE_EVERY_CALLS = 10
 """Several processes ask each other only so often whether to stop or to write a checkpoint."""
 
@@ -85,10 +87,13 @@ class BetweenSteps:
     def save(self) -> None:
         """Write a checkpoint, if there is a place for it."""
         if self._save is not None:
+            began = self._clock()
             self._save()
             self.log.flush()
             self._saved_step = self.training.step
-            self._save_at = self._clock() + self._every_seconds
+            now = self._clock()
+            rest = (now - began) * (1 / MOST_OF_THE_TIME - 1) if self._every_seconds else 0.0
+            self._save_at = now + max(self._every_seconds, rest)
 
     def _stop(self, received: int) -> None:
         self.save()
@@ -116,8 +121,8 @@ class BetweenSteps:
         standing = self.training.standing
         epoch = min(standing.epoch + 1, self.training.epochs)
         word = self.training.recipe.round
-        note = f"{word} {epoch}/{self.training.epochs}  loss {loss:.3f}"
+        note = f"{word} {epoch}/{self.training.epochs} loss {loss:.3f}"
         if standing.best_epoch is not None:
             metric = self.training.task.metric
-            note += f"  best {metric} {standing.best_score:.3f} ({word} {standing.best_epoch + 1})"
+            note += f" best {metric} {standing.best_score:.3f}"
         return note

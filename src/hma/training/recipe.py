@@ -100,7 +100,8 @@ class Recipe:
     precision: Precision = "32-true"
     """Number format of forward and backward passes; weights stay in 32 bits."""
     checkpoint_every_seconds: float = 30.0
-    """Seconds of training an interruption may cost at most."""
+    """Seconds of training an interruption may cost at most; more where checkpoints would take
+    over a twentieth of the time. 0 writes one after every step."""
     checkpoint_every_steps: int | None = None
     """Write a checkpoint every so many steps as well; None goes by seconds alone."""
 

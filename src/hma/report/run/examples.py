@@ -34,14 +34,14 @@ class TrainingRows:
         describe: What the row at a place of the source is, as text.
         thumbnail: A PIL image of it, or None.
         places: Place in the source of each sample id; None where id and place are the same.
-        inputs: From sample ids ``(B,)`` to the batch as the backbone takes it, on the model's
-            device; None leaves staleness unknown.
+        features: From sample ids ``(B,)`` to what the backbone makes of these rows now, on the
+            model's device; None leaves staleness unknown.
     """
 
     describe: Callable[[int], str]
     thumbnail: Callable[[int], Any] | None = None
     places: Sequence[int] | None = None
-    inputs: Callable[[Tensor], Any] | None = None
+    features: Callable[[Tensor], Tensor] | None = None
 
 
 def attended_of_class(

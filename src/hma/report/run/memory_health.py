@@ -22,11 +22,11 @@ def queue_health(model: HMA, rows: TrainingRows | None) -> Queue | None:
     staleness = None
     ids = torch.from_numpy(np.unique(model.memory_state().ids.cpu().numpy()))
     ids = ids[ids >= 0]
-    if rows is not None and rows.inputs is not None and len(ids):
+    if rows is not None and rows.features is not None and len(ids):
         parts = []
         for start in range(0, len(ids), AT_ONCE):
             chunk = ids[start : start + AT_ONCE]
-            measured = queue_diagnostics(model, rows.inputs(chunk), chunk).staleness
+            measured = queue_diagnostics(model, ids=chunk, features=rows.features(chunk)).staleness
             if measured is not None:
                 parts.append(measured.cpu().double().numpy())
         staleness = np.sort(np.concatenate(parts))
