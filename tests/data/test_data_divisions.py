@@ -194,6 +194,8 @@ def test_a_split_that_is_not_given_is_drawn_from_the_training_rows(tmp_path, giv
     train, other = opened(tmp_path, frame[:200]), opened(tmp_path, frame[200:], "b.csv")
     prepared = prepare(train, seed=0, group="patient", **{given: other, drawn: 0.25})
     rows = prepared.places
+    said = f"25% {drawn}; {given} as given"
+    assert prepared.task.facts["split"].endswith(said)
     assert len(rows[given]) == 40
     assert len(rows["train"]) + len(rows[drawn]) == 200
     assert 40 <= len(rows[drawn]) <= 60

@@ -3,14 +3,17 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_iris, make_moons
 from sklearn.ensemble import BaggingClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from torch import nn
 
 from hma.estimator import HMAClassifier
@@ -79,3 +82,38 @@ def test_a_clone_with_a_module_of_its_own_is_unfitted_and_equal_in_options():
     assert not hasattr(copy, "model_")
     assert copy.backbone is not module
     np.testing.assert_array_equal(copy.fit(x, y).predict_proba(x), model.predict_proba(x))
+
+
+def test_mixed_columns_go_through_scikit_learns_transformers():
+    """Words, numbers, missing cells and dates of a pandas table, in one pipeline."""
+    generator = np.random.default_rng(0)
+    days = pd.date_range("2020-01-01", periods=240, freq="5D")
+    frame = pd.DataFrame(
+        {
+            "kind": generator.choice(["u", "v", "w"], 240),
+            "size": np.where(np.arange(240) % 7 == 0, np.nan, generator.normal(size=240)),
+            "day": days,
+        }
+    )
+    y = np.where((frame.kind == "u") | (days.month > 8), "yes", "no")
+
+    def calendar(table):
+        return np.stack([table.day.dt.month, table.day.dt.year], axis=1).astype(float)
+
+    columns = ColumnTransformer(
+        [
+            ("words", OneHotEncoder(sparse_output=False, handle_unknown="ignore"), ["kind"]),
+            ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), ["size"]),
+            ("dates", FunctionTransformer(calendar), ["day"]),
+        ],
+        sparse_threshold=0.0,
+    )
+    train, test = slice(0, 160), slice(160, None)
+    pipeline = make_pipeline(columns, HMAClassifier(**FEW)).fit(frame[train], y[train])
+    by_hand = HMAClassifier(**FEW).fit(columns.fit_transform(frame[train]), y[train])
+    expected = by_hand.predict_proba(columns.transform(frame[test]))
+    np.testing.assert_array_equal(pipeline.predict_proba(frame[test]), expected)
+    assert list(pipeline.classes_) == ["no", "yes"]
+    new = frame[test].assign(kind="never seen", size=np.nan)
+    assert np.isfinite(pipeline.predict_proba(new)).all()
+    assert cross_val_score(pipeline, frame, y, cv=2).shape == (2,)

@@ -67,6 +67,8 @@ def prepare(
     y = kind.encoded([labels[row] for row in rows], classes, source.labels_from)
     places = division.places(source, kind.groups(y), rows, seed)
     facts = {**division.facts(source, places), "seed": seed}
+    if given and shares:
+        facts["split"] += f"; {' and '.join(given)} as given"
     if len(rows) < len(source):
         facts["rows without a label left out"] = len(source) - len(rows)
     if group is not None:
