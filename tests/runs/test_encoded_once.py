@@ -96,5 +96,9 @@ def test_scores_of_new_rows_encode_them_once_and_are_those_of_the_rows(run, enco
 def test_an_explanation_encodes_the_row_it_explains(run, encoded):
     source = rows_for(run, run.options.source, labelled=False)
     encoded.clear()
-    explain_row(run, source, 3, top=2, context="alone")
+    trained = run.places["train"][5]
+    found = explain_row(run, source, trained, top=2, context="alone")
     assert sum(encoded) == 1
+    assert found.near_of == len(run.places["train"])
+    assert found.near[0].distance == pytest.approx(0.0, abs=1e-5)  # the row itself
+    assert found.near[1].distance > 1e-3

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +14,11 @@ from torch import Tensor, nn
 from hma.backbones.frozen import Frozen
 from hma.data import Batch, Split, Task, tensors_of
 from hma.errors import UserError
-from hma.files import FileError, no_lost_writes
+from hma.methods.feature_file import FORMAT, Tensors, add, read_features, write_features
 from hma.methods.learner import Learner
-from hma.tensor_files import differing, read_about, read_shapes, read_tensors, write_tensors
 
-FORMAT = "1"
-AGAIN = "its features are made again"
 PROBED_ROWS, PROBED_EPOCHS = 16, 3
 PARTS = ("features", "weight", "environment")
-Tensors = dict[str, Tensor]
 Tick = Callable[[int, int], None]
 """Told how many rows are done, and of how many."""
 
@@ -73,11 +67,11 @@ def cached_features(
             "cannot be kept; turn the augmentation off or encode the rows in every step"
         )
     key = _key(task, backbone)
-    path = folder / f"features-{key[:32]}.safetensors"
-    tensors = _read(path, key, task, backbone.feature_dim)
+    shapes = {f"{n}/features": (len(s), backbone.feature_dim) for n, s in _splits(task).items()}
+    tensors = read_features(folder, key, shapes)
     if tensors is None:
         tensors = _encoded(task, backbone, batch_size, tick or _nothing)
-        _write(tensors, path, key)
+        write_features(folder, key, tensors)
     splits = {name: _split(name, split, tensors) for name, split in _splits(task).items()}
     about = {"width": backbone.feature_dim, "key": key}
     return replace(
@@ -164,27 +158,17 @@ def _key(task: Task, backbone: Frozen) -> str:
     """Return a hash of weights and rows; of rows whose source is known by hash, some are read."""
     digest = hashlib.sha256(f"format {FORMAT}\n{backbone!r}\n".encode())
     for name, value in backbone.state_dict().items():
-        _add(digest, name, value)
+        add(digest, name, value)
     known = "fingerprint" in task.facts
     about = [task.name, task.kind, task.classes, task.shape, dict(task.facts)]
     digest.update(json.dumps(about, sort_keys=True, default=str).encode())
     for name, split in _splits(task).items():
-        _add(digest, f"labels of {name}", split.labels)
+        add(digest, f"labels of {name}", split.labels)
         rows = _probed(split) if known else torch.arange(len(split))
         for places in torch.split(rows, 256) if len(rows) else ():
             for tensor in tensors_of(split.batch(places).x):
-                _add(digest, name, tensor)
+                add(digest, name, tensor)
     return digest.hexdigest()
-
-
-def _add(digest: Any, name: str, value: Tensor) -> None:
-    plain = value.detach().cpu().contiguous()
-    digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
-    digest.update(_bytes(plain))
-
-
-def _bytes(tensor: Tensor) -> Any:
-    return memoryview(tensor.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def _probed(split: Split) -> Tensor:
@@ -256,40 +240,3 @@ class _KnownFeatures:
 def _split(name: str, split: Split, tensors: Tensors) -> _KnownFeatures:
     found = {part: tensors[f"{name}/{part}"] for part in PARTS if f"{name}/{part}" in tensors}
     return _KnownFeatures(split.labels, found)
-
-
-def _write(tensors: Tensors, path: Path, key: str) -> None:
-    with no_lost_writes(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    about = {"format": FORMAT, "key": key, "sha256": _sha256(tensors)}
-    write_tensors(path, tensors, about=about)
-
-
-def _read(path: Path, key: str, task: Task, width: int) -> Tensors | None:
-    """Return the features kept at ``path``; None where there are none, or damaged ones."""
-    if not path.exists():
-        return None
-    try:
-        return _checked(path, key, task, width)
-    except FileError as error:
-        warnings.warn(str(error), stacklevel=3)
-        return None
-
-
-def _checked(path: Path, key: str, task: Task, width: int) -> Tensors:
-    shapes, about = read_shapes(path, remedy=AGAIN), read_about(path, remedy=AGAIN)
-    wanted = {f"{name}/features": (len(rows), width) for name, rows in _splits(task).items()}
-    problems = differing({name: shapes[name] for name in wanted if name in shapes}, wanted)
-    if problems or about.get("key") != key:
-        raise FileError(f"{path} is damaged: it holds other features; {AGAIN}")
-    tensors = read_tensors(path, remedy=AGAIN)
-    if about.get("sha256") != _sha256(tensors):
-        raise FileError(f"{path} is damaged: its content does not match its hash; {AGAIN}")
-    return tensors
-
-
-def _sha256(tensors: Tensors) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        _add(digest, name, tensors[name])
-    return digest.hexdigest()

@@ -13,7 +13,7 @@ from hma.report.html import inline_picture
 from hma.report.numbers import decimals, signed
 from hma.report.run.groups import group_names, label_text
 from hma.runs.folder import Run
-from hma.runs.training_data import place_of
+from hma.runs.training_data import place_of, training_features
 from hma.targets import Number, Target, YesNo
 
 AT_ONCE = 256
@@ -110,11 +110,12 @@ def nearest_rows(
         samples = sorted({sample for sample in held.tolist() if sample >= 0})
     places = [place_of(run, training, sample) for sample in samples]
     split = run.preparation.split(training, places)
+    known = training_features(run, learner, samples)
     parts = [
-        (learner.model.backbone(split.batch(rows).x) - features).norm(dim=1)
+        learner.model.backbone(split.batch(rows).x) if known is None else known[rows]
         for rows in torch.split(torch.arange(len(places)), AT_ONCE)
     ]
-    distances = torch.cat(parts) if parts else torch.empty(0)
+    distances = (torch.cat(parts) - features).norm(dim=1) if places else torch.empty(0)
     target, names = run.preparation.target, run.preparation.classes
     order = distances.argsort(stable=True)[:top].tolist()
     texts = training.describe_all([places[i] for i in order])

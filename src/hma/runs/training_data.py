@@ -1,12 +1,18 @@
 """The data a run was trained on, opened again: only if it is still the same."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from hma.backbones import Frozen
 from hma.data import Prepared, Source, Task, is_builtin
 from hma.errors import UserError
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
+from hma.methods.feature_file import read_features
+from hma.methods.memory import WithMemory
 from hma.runs.folder import ENCODED, FEATURES, MEMORY, PLACES, Run, source_from
 from hma.runs.options import REMEDY
 from hma.training import Progress, counted
@@ -42,6 +48,25 @@ def with_features(run: Run, task: Task, learner: Learner, progress: Progress | N
         return with_known_features(
             task, learner, run.folder / FEATURES, batch_size=ENCODED, tick=tick
         )
+
+
+def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> Tensor | None:
+    """Return what a frozen backbone made of training rows ``(N, F)``; None where that is gone.
+
+    Args:
+        run: A finished run, whose data has not changed.
+        learner: Its memory.
+        samples: Sample ids of the rows.
+    """
+    facts = run.record(MEMORY).setup["task"]["facts"].get("features")
+    if not isinstance(facts, dict) or not isinstance(learner.model.backbone, Frozen):
+        return None
+    name, rows = "train/features", len(run.places["train"])
+    shapes = {name: (rows, learner.model.feature_dim)}
+    kept = read_features(run.folder / FEATURES, str(facts.get("key")), shapes)
+    if kept is None:
+        return None
+    return kept[name][torch.as_tensor(list(samples), dtype=torch.long)]
 
 
 def _expect_unchanged(run: Run, found: Mapping[str, Any]) -> None:

@@ -1,0 +1,73 @@
+"""The file that keeps a frozen backbone's features: named by a hash, checked, or made again."""
+
+import hashlib
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hma.files import FileError, no_lost_writes
+from hma.tensor_files import differing, read_about, read_shapes, read_tensors, write_tensors
+
+FORMAT = "1"
+AGAIN = "its features are made again"
+Tensors = dict[str, Tensor]
+
+
+def write_features(folder: Path, key: str, tensors: Tensors) -> None:
+    """Keep features in ``folder``, made if needed."""
+    path = _file(folder, key)
+    with no_lost_writes(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"format": FORMAT, "key": key, "sha256": _sha256(tensors)}
+    write_tensors(path, tensors, about=about)
+
+
+def read_features(folder: Path, key: str, shapes: Mapping[str, tuple[int, ...]]) -> Tensors | None:
+    """Return the features kept under ``key``; None where there are none, or damaged ones.
+
+    Args:
+        folder: Where :func:`write_features` put them.
+        key: Hash of what they were made from.
+        shapes: Of some of the tensors, which must be there.
+    """
+    path = _file(folder, key)
+    if not path.exists():
+        return None
+    try:
+        return _checked(path, key, shapes)
+    except FileError as error:
+        warnings.warn(str(error), stacklevel=3)
+        return None
+
+
+def add(digest: Any, name: str, value: Tensor) -> None:
+    """Add a tensor with its name, number format and shape to a hash."""
+    plain = value.detach().cpu().contiguous()
+    digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
+    digest.update(memoryview(plain.view(-1).view(torch.uint8).numpy()))  # type: ignore[arg-type]
+
+
+def _file(folder: Path, key: str) -> Path:
+    return folder / f"features-{key[:32]}.safetensors"
+
+
+def _checked(path: Path, key: str, wanted: Mapping[str, tuple[int, ...]]) -> Tensors:
+    shapes, about = read_shapes(path, remedy=AGAIN), read_about(path, remedy=AGAIN)
+    problems = differing({name: shapes[name] for name in wanted if name in shapes}, wanted)
+    if problems or about.get("key") != key:
+        raise FileError(f"{path} is damaged: it holds other features; {AGAIN}")
+    tensors = read_tensors(path, remedy=AGAIN)
+    if about.get("sha256") != _sha256(tensors):
+        raise FileError(f"{path} is damaged: its content does not match its hash; {AGAIN}")
+    return tensors
+
+
+def _sha256(tensors: Tensors) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        add(digest, name, tensors[name])
+    return digest.hexdigest()
