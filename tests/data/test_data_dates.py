@@ -119,7 +119,8 @@ def test_a_cell_that_is_no_date_names_column_row_and_cell(tmp_path):
 
 @pytest.mark.parametrize(
     "cells",
-    [["Oslo", "Rome"], ["10.1.12", "10.1.13"], ["12:30", "13:30"], ["a-1-2020", "b-2-2020"],
+    [["Oslo", "Rome"], ["10.1.12", "10.1.13"], ["12:30", "13:30"], ["2012-1", "2012-2"],
+     ["1200-05", "1300-06"], ["1990-1995", "1995-2000"], ["a-1-2020", "b-2-2020"],
      ["2020-01-01", "Rome"], ["2020-13-45", "2020-14-45"]],
 )  # fmt: skip
 def test_words_stay_words(tmp_path, cells):

@@ -51,6 +51,14 @@ def test_a_suspicious_column_is_told(tmp_path, column, said):
     assert pd.Series(lines).str.contains(said).all(), lines
 
 
+@pytest.mark.parametrize("name", ["id", "user_id", "userId", "account.key"])
+def test_whole_numbers_far_apart_are_ids_where_their_name_says_so(tmp_path, name):
+    apart = [7**9 * place + place % 2 for place in range(ROWS)]
+    assert told(tmp_path, frame().assign(paid=apart)) == []
+    (line,) = told(tmp_path, frame().assign(**{name: apart}))
+    assert line.startswith(f"column '{name}': a new whole number in every row, an id?")
+
+
 def test_a_column_that_repeats_another_is_told(tmp_path):
     table = frame()
     lines = told(tmp_path, table.assign(again=table.x))

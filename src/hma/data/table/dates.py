@@ -19,6 +19,8 @@ FORMATS = (ISO, *(day + clock for day in DAYS for clock in CLOCKS))
 """How dates may be written; of two that fit, the first is taken."""
 LIKE_A_DATE = re.compile(r"(?=.*\d\d)(?=.*[-/. ])[\w:,./+ -]{6,40}")
 """Spares all the other words the many formats."""
+LIKE_ISO = re.compile(r"\d{4}([-.])\d\d\1\d\d([T ].+)?|(1[89]|20)\d\d-\d\d")
+"""Spares codes such as 1200-5, which pandas takes for dates too."""
 TRIED = 20
 """Cells that rule out most formats."""
 DAY, YEAR = 86400.0, 365.2425
@@ -135,7 +137,9 @@ def formats_of(known: Series) -> list[str]:
     first = known.iloc[:TRIED]
     if not all(LIKE_A_DATE.fullmatch(str(cell)) for cell in first):
         return []
-    fits = [format for format in FORMATS if dates(first, format).notna().all()]
+    whole = all(LIKE_ISO.fullmatch(str(cell)) for cell in first)
+    ways = FORMATS if whole else FORMATS[1:]
+    fits = [format for format in ways if dates(first, format).notna().all()]
     return [format for format in fits if dates(known, format).notna().all()]
 
 

@@ -1,5 +1,6 @@
 """Columns that may not be what they are taken for: a line for each, told before training."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from shlex import quote
@@ -8,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.data.labels import listed
+from hma.data.labels import class_names, encode, listed
 from hma.data.preparation import RowsOf
 from hma.data.table.columns import CategoryColumn, Column, NumberColumn, are_numbers, numbers, texts
 from hma.data.table.dates import DateColumn, dates, formats_of
@@ -22,6 +23,8 @@ MOST_LINES = 20
 TYPO_SHARE, MARK_SHARE = 0.05, 0.5
 """Most of the cells that may be typos, or one text that stands for a missing number."""
 NAMES_SHARE = 0.5
+NAMED_ID = re.compile(r"(^|[_. -])([iI][dD]|key|index|number|no)$|[a-z]I[dD]$")
+"""Names of columns whose whole numbers are ids, however far apart."""
 LEAK_TRAIN, LEAK_VALIDATION, LEAK_CORRELATION = 0.99, 0.98, 0.999
 COMMON_CLASS = 0.9
 BINS = 32
@@ -108,7 +111,7 @@ def _identity(column: Column, cells: Any) -> Iterator[str]:
         return
     if isinstance(column, NumberColumn):
         values = numbers(column.name, known, np.arange(len(known)))
-        dense = values.max() - values.min() < 2 * len(values)
+        dense = values.max() - values.min() < 2 * len(values) or NAMED_ID.search(column.name)
         if different == len(known) and (values == np.round(values)).all() and dense:
             yield f"column {column.name!r}: a new whole number in every row, an id? {_drop(column)}"
     elif different == len(known):
@@ -135,18 +138,17 @@ def _leaks(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> Iter
     if kind not in (Classes.kind, Number.kind) or len(validation.places) < FEWEST_ROWS:
         return
     frames = [cast("TableRows", rows.source).rows_at(rows.places) for rows in (train, validation)]
-    labels = [
-        np.array([(rows.source.labels or ())[place] for place in rows.places])
-        for rows in (train, validation)
-    ]
+    raw = [[(rows.source.labels or ())[place] for place in rows.places]
+           for rows in (train, validation)]  # fmt: skip
+    names = class_names(raw[0] + raw[1])
+    classes = [encode(labels, names).numpy() for labels in raw]
     for column in columns:
         cells = [frame[column.name] for frame in frames]
         if kind == Number.kind:
-            share = _correlation(column, cells[1], labels[1])
-            if share >= LEAK_CORRELATION:
+            if _correlation(column, cells[1], raw[1]) >= LEAK_CORRELATION:
                 yield f"column {column.name!r}: all but equal to the target; {_leak(column)}"
             continue
-        right = _shares_right(column, cells, labels)
+        right = _share_told(column, cells, classes)
         if right is not None:
             yield (
                 f"column {column.name!r}: alone it tells the class of {100 * right:.0f}% of the "
@@ -154,51 +156,50 @@ def _leaks(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> Iter
             )
 
 
-def _correlation(column: Column, cells: Any, labels: NDArray[Any]) -> float:
+def _correlation(column: Column, cells: Any, labels: Sequence[str]) -> float:
     if not isinstance(column, NumberColumn) or cells.isna().any():
         return 0.0
     values = numbers(column.name, cells, np.arange(len(cells)))
-    y = labels.astype(np.float64)
+    y = np.array(labels, dtype=np.float64)
     if values.std() == 0 or y.std() == 0:
         return 0.0
     return abs(float(np.corrcoef(values, y)[0, 1]))
 
 
-def _shares_right(
-    column: Column, cells: Sequence[Any], labels: Sequence[NDArray[Any]]
+def _share_told(
+    column: Column, cells: Sequence[Any], classes: Sequence[NDArray[np.int64]]
 ) -> float | None:
     """Return the share of validation rows that the column tells, if it gives the target away.
 
     A row gets the commonest class of the training rows with its value, or in its part of the
     column's range; of a value that is new, the commonest class of all.
     """
-    keys = _keys(column, cells)
-    commonest = Counter(labels[0]).most_common(1)[0]
-    if keys is None or commonest[1] > COMMON_CLASS * len(labels[0]):
+    count = np.bincount(classes[0])
+    if isinstance(column, DateColumn) or count.max() > COMMON_CLASS * count.sum():
         return None
-    votes: dict[Any, Counter[Any]] = {}
-    for key, label in zip(keys[0], labels[0], strict=True):
-        votes.setdefault(key, Counter())[label] += 1
-    if len(votes) > len(labels[0]) / 4:  # as many values as rows tell anything
+    train, other = _values(column, cells)
+    if train.max() >= len(train) / 4:  # as many values as rows tell anything
         return None
-    told = {key: votes[key].most_common(1)[0][0] for key in votes}
-    in_train, right = (
-        float(np.mean([told.get(k, commonest[0]) == y for k, y in zip(key, label, strict=True)]))
-        for key, label in zip(keys, labels, strict=True)
-    )
+    votes = np.zeros((max(train.max(), other.max()) + 1, len(count)))
+    np.add.at(votes, (train, classes[0]), 1.0)
+    told = np.where(votes.any(axis=1), votes.argmax(axis=1), count.argmax())
+    right = float((told[other] == classes[1]).mean())
+    in_train = float((told[train] == classes[0]).mean())
     return right if in_train >= LEAK_TRAIN and right >= LEAK_VALIDATION else None
 
 
-def _keys(column: Column, cells: Sequence[Any]) -> list[list[Any]] | None:
-    """Return what stands for each cell of training and validation rows."""
-    if isinstance(column, CategoryColumn):
-        return [texts(part) for part in cells]
-    if not isinstance(column, NumberColumn):
-        return None
-    train, other = (numbers(column.name, part, np.arange(len(part))) for part in cells)
-    known = np.unique(train[~np.isnan(train)])
-    edges = known if len(known) <= BINS else np.quantile(known, np.linspace(0, 1, BINS + 1)[1:-1])
-    return [np.searchsorted(edges, values).tolist() for values in (train, other)]
+def _values(column: Column, cells: Sequence[Any]) -> list[NDArray[np.int64]]:
+    """Return a number for each different cell, or part of the range, in training and other rows."""
+    if isinstance(column, NumberColumn):
+        train, other = (numbers(column.name, part, np.arange(len(part))) for part in cells)
+        known = np.unique(train[~np.isnan(train)])
+        parts = np.quantile(known, np.linspace(0, 1, BINS + 1)[1:-1])
+        edges = known if len(known) <= BINS else parts
+        return [np.searchsorted(edges, values) for values in (train, other)]
+    pandas = needed("pandas", "reading a table")
+    codes, different = pandas.factorize(np.array(texts(cells[0]), dtype=object))
+    found = pandas.Index(different).get_indexer(texts(cells[1]))
+    return [codes, np.where(found < 0, len(different), found)]
 
 
 def _drop(column: Column) -> str:
