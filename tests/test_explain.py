@@ -166,3 +166,11 @@ def test_queue_fill_balance_and_staleness():
 def test_staleness_needs_samples_and_their_ids():
     with pytest.raises(ValueError, match="x and ids must be given together"):
         queue_diagnostics(model_of("rma"), torch.randn(2, 3).double())
+
+
+def test_a_queue_that_was_never_written_says_what_to_call():
+    model = HMA(nn.Linear(3, 8), 3, HMAConfig(queue_size=4), feature_dim=8)
+    text = str(queue_diagnostics(model))
+    assert text == "empty: call model.remember(x, y) after every optimizer step"
+    model.remember(torch.randn(2, 3), torch.tensor([0, 1]))
+    assert str(queue_diagnostics(model)).startswith("2 of 4 rows filled")

@@ -56,6 +56,13 @@ def expect_finite(name: str, tensor: Tensor) -> None:
 
 def feature_dim_of(backbone: nn.Module, given: int | None) -> int:
     """Return the width of the backbone's features: as given, or as the backbone says."""
+    classes = getattr(backbone, "num_classes", 0)
+    if hasattr(backbone, "reset_classifier") and isinstance(classes, int) and classes > 0:
+        raise ValueError(
+            f"backbone must give features, got a timm {type(backbone).__name__} that still has its "
+            f"classifier of {classes} classes; build it with num_classes=0, or call "
+            "backbone.reset_classifier(0)"
+        )
     said = getattr(backbone, "num_features", None), getattr(backbone, "feature_dim", None)
     for width in (given, *said):
         if isinstance(width, int) and not isinstance(width, bool):

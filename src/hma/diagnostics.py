@@ -74,6 +74,8 @@ class QueueDiagnostics:
         return float(torch.special.entr(share).sum()) / math.log(len(share))
 
     def __str__(self) -> str:
+        if self.size and not self.rows:
+            return "empty: call model.remember(x, y) after every optimizer step"
         text = f"{self.rows} of {self.size} rows filled, class balance {self.balance:.2f}"
         if self.staleness is None or len(self.staleness) == 0:
             return text + "; staleness unknown (no sample of the queue was given)"

@@ -337,3 +337,15 @@ def test_a_name_in_the_local_cache_is_found_without_the_network(tiny, tmp_path, 
         tiny.model.embeddings.word_embeddings.weight,
     )
     assert isinstance(backbone, nn.Module)
+
+
+@needs_timm
+def test_a_timm_model_that_still_has_its_classifier_is_refused_with_the_remedy():
+    ensure_torchvision()
+    import timm
+
+    whole = timm.create_model("resnet18")
+    with pytest.raises(ValueError, match=r"timm ResNet that still has its classifier of 1000 cl"):
+        hma.HMA(whole, 10)
+    whole.reset_classifier(0)
+    assert hma.HMA(whole, 10).feature_dim == 512

@@ -164,3 +164,16 @@ def test_damaged_files_of_a_run_are_one_line(run, rows, refuses, name, content):
         assert name in said
     finally:
         (run / name).write_bytes(before)
+
+
+def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, run_hma, tmp_path):
+    trained = len(Run.open(run).places["train"])
+    said = "of these rows were trained on, so the scores are too good"
+    assert f"{trained} {said}" in run_hma("evaluate", run, rows).out
+    frame = pandas.read_csv(rows)
+    places = Run.open(run).places
+    some = frame.iloc[[*places["train"][:3], *places["test"]]]
+    some.to_csv(tmp_path / "some.csv", index=False)
+    assert f"3 {said}" in run_hma("evaluate", run, tmp_path / "some.csv").out
+    frame.iloc[places["test"]].to_csv(tmp_path / "held.csv", index=False)
+    assert said not in run_hma("evaluate", run, tmp_path / "held.csv").out

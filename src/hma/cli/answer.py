@@ -16,6 +16,7 @@ from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
 from hma.runs.folder import rows_for
+from hma.runs.training_data import rows_trained_on
 from hma.training import progress_for_terminal
 
 
@@ -58,6 +59,12 @@ def evaluate(
     terminal.print(score_table(scores, title=f"{scored} rows of {source}"))
     if scored < len(rows):
         terminal.say(f"left out {len(rows) - scored} rows without a label")
+    known = rows_trained_on(opened, rows)
+    if known:
+        terminal.say(
+            f"{known} of these rows were trained on, so the scores are too good: score others, or "
+            "take the test scores that hma train printed"
+        )
     _tell_ignored(terminal, opened, rows)
 
 

@@ -98,7 +98,8 @@ def _report_run(run: Path, output: Path | None, format: Format | None, part: Par
     if part != WHOLE:
         raise UserError(f"{run} is a run: --budget, --only and --seeds are for tables")
     terminal = Terminal()
-    page = write_page(Run.open(run), output, progress=progress_for_terminal(lines=True))
+    progress = progress_for_terminal(lines=True)
+    page = write_page(Run.open(run), output, progress=progress, say=terminal.say)
     terminal.say(f"wrote {page}")
 
 

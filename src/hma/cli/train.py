@@ -103,5 +103,6 @@ def train(
         return
     terminal.print(comparison(run))
     if report:
-        terminal.say(f"report: {write_page(run, progress=progress)}")
+        page = write_page(run, progress=progress, say=terminal.say)
+        terminal.say(f"report: {page}")
     terminal.say(f"run folder: {folder}")

@@ -104,7 +104,7 @@ def nearest_rows(
 
     Of more than ``COMPARED`` training rows those in the queue are compared.
     """
-    samples = list(range(len(run.places.get("train", []))))
+    samples = list(range(max(len(run.places.get("train", [])), 1)))
     if len(samples) > COMPARED:
         held = learner.model.memory_state().ids
         samples = sorted({sample for sample in held.tolist() if sample >= 0})
@@ -115,7 +115,7 @@ def nearest_rows(
         learner.model.backbone(split.batch(rows).x) if known is None else known[rows]
         for rows in torch.split(torch.arange(len(places)), AT_ONCE)
     ]
-    distances = (torch.cat(parts) - features).norm(dim=1) if places else torch.empty(0)
+    distances = (torch.cat(parts) - features).norm(dim=1)
     target, names = run.preparation.target, run.preparation.classes
     order = distances.argsort(stable=True)[:top].tolist()
     texts = training.describe_all([places[i] for i in order])

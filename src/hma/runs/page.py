@@ -12,21 +12,34 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 from hma.report.run import write_page as write_report
+from hma.report.run.advice import advice
+from hma.report.run.verdict import verdict
 from hma.runs.folder import MEMORY, PLAIN, Run
 from hma.runs.training_data import training_task, with_features
 from hma.training import Progress, counted, evaluation_order, predictions
 
 
-def write_page(run: Run, path: Path | None = None, *, progress: Progress | None = None) -> Path:
+def write_page(
+    run: Run,
+    path: Path | None = None,
+    *,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Path:
     """Write the report of a run and return where it is.
 
     Args:
         run: A finished run.
         path: Where to; ``report.html`` in its folder if not given.
         progress: Shows how far it is.
+        say: Called with the verdict, and with each thing to try next.
     """
     target = path or run.folder / "report.html"
-    write_report(report_of(run, progress), target)
+    report = report_of(run, progress)
+    write_report(report, target)
+    say(f"verdict: {verdict(report, report.tests[0]).headline}")
+    for line in advice(report):
+        say(f"next: {line}")
     return target
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.backbones import Frozen
-from hma.data import Prepared, Source, Task, is_builtin
+from hma.data import Prepared, Source, Task, is_builtin, labelled_rows
 from hma.errors import UserError
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
@@ -67,6 +67,30 @@ def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> 
     if kept is None:
         return None
     return kept[name][torch.as_tensor(list(samples), dtype=torch.long)]
+
+
+def rows_trained_on(run: Run, source: Source) -> int:
+    """Return how many rows of a source the model was trained on, as far as that can be told.
+
+    All training rows if it is the source of the training; of another table those that are equal
+    once they are prepared. Of other kinds of rows none is found.
+    """
+    count = len(run.places.get("train", []))
+    if source.fingerprint() == run.record(MEMORY).setup["task"]["facts"].get("fingerprint"):
+        return count
+    if source.kind != "table" or is_builtin(run.options.source):
+        return 0
+    try:
+        training = source_from(run.options)
+    except UserError:  # it is no longer there
+        return 0
+    known = set(_rows(run, training, [place_of(run, training, i) for i in range(count)]))
+    return sum(row in known for row in _rows(run, source, labelled_rows(source)))
+
+
+def _rows(run: Run, source: Source, places: Sequence[int]) -> list[bytes]:
+    split = run.preparation.split(source, places)
+    return [row.numpy().tobytes() for row in split.batch(torch.arange(len(split))).x]
 
 
 def _expect_unchanged(run: Run, found: Mapping[str, Any]) -> None:

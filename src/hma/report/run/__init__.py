@@ -4,7 +4,7 @@
    numbers (``summary``, ``scoring``, ``attention``, ``examples``, ``memory_health``, ``maps``,
    ``records``).
 2. ``score_views`` and ``memory_views`` lay the numbers out, ``charts`` draws them, ``verdict``
-   says in a sentence what they come to.
+   says in a sentence what they come to and ``advice`` what to try next.
 3. :func:`render` puts all of it into ``templates/``.
 """
 

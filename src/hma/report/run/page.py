@@ -8,6 +8,7 @@ from hma.metrics import METRICS
 from hma.report import numbers
 from hma.report.html import template
 from hma.report.run import verdict
+from hma.report.run.advice import advice
 from hma.report.run.run_report import MEMORY, RunReport
 from hma.targets import Number, Target, YesNo
 
@@ -38,6 +39,7 @@ def render(report: RunReport) -> str:
         options=_options(report),
         numbers=numbers,
         verdict=verdict,
+        advice=advice(report),
         metrics=METRICS,
         results=score_views,
         classes=class_views,
