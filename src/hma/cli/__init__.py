@@ -8,6 +8,7 @@ from cyclopts import App
 import hma
 from hma.checkpoint import CheckpointError
 from hma.cli.answer import evaluate, predict
+from hma.cli.common_options import CommonFirst
 from hma.cli.explain import explain
 from hma.cli.option_problems import expect_usable
 from hma.cli.quickstart import quickstart
@@ -15,7 +16,7 @@ from hma.cli.report import report
 from hma.cli.run import run as run_command
 from hma.cli.run import tables
 from hma.cli.search import search
-from hma.cli.train import train
+from hma.cli.train import COMMON_OF_TRAIN, train
 from hma.config import ConfigError
 from hma.errors import UserError
 from hma.printable import printable
@@ -37,7 +38,13 @@ COMMANDS = (
     *(tables, run_command, search),
 )
 for command in COMMANDS:
-    app.command(command, name=command.__name__)
+    if command is train:
+        long = CommonFirst(name="train")
+        long.common = COMMON_OF_TRAIN
+        long.default(train)
+        app.command(long)
+    else:
+        app.command(command, name=command.__name__)
 
 
 def run() -> None:

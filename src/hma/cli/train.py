@@ -33,6 +33,13 @@ DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptio
 CONFIG, RECIPE, DEVICE = HMAConfig(), Recipe(), DeviceOptions()
 
 
+COMMON_OF_TRAIN = (
+    *("--source", "--target", "--task", "--output", "--backbone", "--weights"),
+    *("--freeze-backbone", "--epochs", "--lr", "--balance", "--seed"),
+)
+"""SOURCE and the ten options that most users need."""
+
+
 def _option(field: str) -> str:
     """Return the option of a field: what is done, where the field says what is so."""
     return default_name_transform(field.replace("frozen_", "freeze_"))
@@ -42,8 +49,8 @@ def train(
     source: Annotated[str, Parameter(alias="--train")],
     *,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
-    compare: bool = True,
-    report: bool = True,
+    compare: Annotated[bool, Parameter(group="Training")] = True,
+    report: Annotated[bool, Parameter(group="Training")] = True,
     seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
     download: Annotated[bool, Parameter(group="Data")] = False,
     data: Annotated[DataOptions, Parameter(name="*", group="Data", negative_iterable=())] = DATA,
