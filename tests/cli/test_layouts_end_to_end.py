@@ -116,7 +116,7 @@ def test_folders_of_splits_are_trained_on_and_tell_where_to_evaluate(run_hma, re
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--validation", "nowhere.csv"], "no file, folder or built-in data called"),
+        (["--validation", "nowhere.csv"], "--validation must be a share of the rows such as"),
         (["--group", "wind", "--time", "day"], "by group or by time, not by both"),
         (["--drop", "y"], "drop names the target 'y'"),
         (["--validation", "1.5"], "validation must be above 0"),

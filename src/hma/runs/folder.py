@@ -172,8 +172,8 @@ def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
     return prepare(
         source_from(options),
         seed=options.seed,
-        validation=_share_or_rows(options, options.validation),
-        test=_share_or_rows(options, options.test),
+        validation=_share_or_rows(options, "validation"),
+        test=_share_or_rows(options, "test"),
         options=options.preparation,
         group=options.group,
         time=options.time,
@@ -193,8 +193,17 @@ def source_from(options: RunOptions, spec: str | None = None) -> Source:
     )
 
 
-def _share_or_rows(options: RunOptions, asked: float | str) -> float | Source:
-    return source_from(options, asked) if isinstance(asked, str) else asked
+def _share_or_rows(options: RunOptions, name: str) -> float | Source:
+    """Return the share of the rows for a split, or its rows where they are given."""
+    asked: float | str = getattr(options, name)
+    if not isinstance(asked, str):
+        return asked
+    if not Path(asked).exists():
+        raise UserError(
+            f"--{name} must be a share of the rows such as 0.15, or a file or folder that is "
+            f"there, got {asked}"
+        )
+    return source_from(options, asked)
 
 
 def _expect_own_splits(options: RunOptions) -> None:
