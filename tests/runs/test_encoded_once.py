@@ -24,14 +24,14 @@ ROWS = 120
 @pytest.fixture(scope="module")
 def encoded():
     """Rows that frozen backbones have encoded so far."""
-    found, forward = [], Frozen.forward
+    found, encode = [], Frozen.encode
 
     def counting(self, x):
         found.append(len(x))
-        return forward(self, x)
+        return encode(self, x)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Frozen, "forward", counting)
+        patch.setattr(Frozen, "encode", counting)
         yield found
 
 

@@ -43,6 +43,7 @@ def backbone_for(
     *,
     weights: str | Path | None = None,
     frozen: bool = False,
+    standardised: bool = False,
     tuning: Tuning = "full",
     prompts: PromptKind | None = None,
     pooling: Pool | None = None,
@@ -56,6 +57,7 @@ def backbone_for(
             Hugging Face cache). Nothing is ever downloaded.
         weights: A local file to start from: safetensors, or a state dict that torch saved.
         frozen: Keep the encoder as it is; only the memory and the head learn.
+        standardised: Bring its features to mean 0 and variance 1, where it is frozen.
         tuning, prompts: Which part of ``vit:NAME`` trains, see :func:`hma.backbones.vit.vit`.
         pooling: How ``hf:NAME_OR_DIR`` makes one vector of a text: ``"mean"`` of its tokens or
             the first one, ``"cls"``; by default as its folder says, or the mean.
@@ -94,7 +96,9 @@ vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
         encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling))
         if path is not None and not one.fits_weights:
             load_weights(encoder, read_weights(path), path, spec)
-        return Frozen(encoder) if frozen and not one.tunes else encoder
+        if frozen and (standardised or not one.tunes):
+            return Frozen(encoder, standardised=standardised)
+        return encoder
 
     return build
 

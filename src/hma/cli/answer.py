@@ -74,7 +74,7 @@ def predict(
     *,
     output: Annotated[Path, Parameter(alias="-o")],
     context: Literal["alone", "batch"] = "alone",
-    plain: bool = False,
+    plain: bool | None = None,
     batch_size: Annotated[int, Parameter(validator=at_least(1))] = 256,
     overwrite: bool = False,
     skip_bad_files: bool = False,
@@ -96,7 +96,8 @@ def predict(
         'alone' never lets other rows change a row's prediction; 'batch' lets it see the rows
         beside it in the source, --batch-size of them together.
     plain
-        Ask the plain backbone instead of the one with memory.
+        Ask the plain backbone, or with --no-plain the memory; by default what the validation
+        rows preferred when the run was trained.
     batch_size
         Rows at a time.
     overwrite
@@ -107,7 +108,7 @@ def predict(
     output = output_file(output, overwrite=overwrite, endings=ENDINGS)
     opened = Run.open(run)
     rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
-    which = PLAIN if plain else MEMORY
+    which = None if plain is None else PLAIN if plain else MEMORY
     done = 0
     terminal = Terminal()
     quiet = not terminal.is_terminal

@@ -15,7 +15,7 @@ from hma.data import PreparationOptions
 from hma.runs import RunOptions, write_page
 from hma.runs import train as train_run
 from hma.runs.options import BackboneOptions, DataOptions
-from hma.training import Recipe, first_process, progress_for_terminal
+from hma.training import UserRecipe, first_process, progress_for_terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class DeviceOptions:
 
 
 DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptions()
-CONFIG, RECIPE, DEVICE = HMAConfig(), Recipe(), DeviceOptions()
+CONFIG, RECIPE, DEVICE = HMAConfig(), UserRecipe(), DeviceOptions()
 
 
 COMMON_OF_TRAIN = (
@@ -59,7 +59,7 @@ def train(
         BackboneOptions, Parameter(name="*", group="Backbone", name_transform=_option)
     ] = BACKBONE,
     config: Annotated[HMAConfig, Parameter(name="*", group="Memory")] = CONFIG,
-    recipe: Annotated[Recipe, Parameter(name="*", group="Training")] = RECIPE,
+    recipe: Annotated[UserRecipe, Parameter(name="*", group="Training")] = RECIPE,
     device: Annotated[DeviceOptions, Parameter(name="*", group="Training")] = DEVICE,
 ) -> None:
     """Train a model with memory on your data, and the plain backbone beside it.
@@ -86,7 +86,7 @@ def train(
     options = RunOptions(
         source=source,
         config=config,
-        recipe=recipe,
+        recipe=recipe.fixed(),
         preparation=preparation,
         seed=seed,
         **vars(data),

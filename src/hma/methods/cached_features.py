@@ -72,6 +72,9 @@ def cached_features(
     if tensors is None:
         tensors = _encoded(task, backbone, batch_size, tick or _nothing)
         write_features(folder, key, tensors)
+    if backbone.wants_statistics and len(task.train):
+        backbone.take_statistics(tensors["train/features"])
+    tensors = _standardised(tensors, backbone)
     splits = {name: _split(name, split, tensors) for name, split in _splits(task).items()}
     about = {"width": backbone.feature_dim, "key": key}
     return replace(
@@ -100,6 +103,9 @@ def with_known_features(
     backbone = getattr(learner.module, "backbone", None)
     if isinstance(backbone, Frozen) and not augments(task.train):
         return cached_features(task, backbone, folder, batch_size=batch_size, tick=tick)
+    if isinstance(backbone, Frozen) and backbone.wants_statistics:
+        made = _encoded_split(task.train, backbone, batch_size, lambda done: None)
+        backbone.take_statistics(made["features"])
     return task
 
 
@@ -122,7 +128,7 @@ def encoded_once(
         return split
     done = partial(_told, tick or _nothing, 0, len(split))
     made = _encoded_split(split, first, batch_size, done)
-    return _KnownFeatures(split.labels, made)
+    return _KnownFeatures(split.labels, _standardised(made, first))
 
 
 def _alike(first: Frozen, other: nn.Module | None) -> bool:
@@ -157,7 +163,7 @@ def augments(split: Split) -> bool:
 def _key(task: Task, backbone: Frozen) -> str:
     """Return a hash of weights and rows; of rows whose source is known by hash, some are read."""
     digest = hashlib.sha256(f"format {FORMAT}\n{backbone!r}\n".encode())
-    for name, value in backbone.state_dict().items():
+    for name, value in backbone.encoder.state_dict(prefix="encoder.").items():
         add(digest, name, value)
     known = "fingerprint" in task.facts
     about = [task.name, task.kind, task.classes, task.shape, dict(task.facts)]
@@ -185,7 +191,7 @@ def _splits(task: Task) -> dict[str, Split]:
 
 
 def _encoded(task: Task, backbone: Frozen, batch_size: int, tick: Tick) -> Tensors:
-    """Return features of every split, with what else a batch holds beside labels."""
+    """Return the encoder's features of every split, with what else a batch holds beside labels."""
     splits = _splits(task)
     total, before = sum(map(len, splits.values())), 0
     found: Tensors = {}
@@ -208,13 +214,22 @@ def _encoded_split(
     parts: dict[str, list[Tensor]] = {part: [] for part in PARTS}
     for places in torch.split(torch.arange(len(split)), batch_size) if len(split) else ():
         batch = split.batch(places)
-        parts["features"].append(backbone(batch.to(held.device).x).cpu())
+        parts["features"].append(backbone.encode(batch.to(held.device).x).cpu())
         for part, value in (("weight", batch.weight), ("environment", batch.environment)):
             if value is not None:
                 parts[part].append(value)
         done(int(places[-1]) + 1)
     parts["features"].append(torch.empty(0, backbone.feature_dim, dtype=held.dtype))
     return {part: torch.cat(rows) for part, rows in parts.items() if rows}
+
+
+def _standardised(tensors: Tensors, backbone: Frozen) -> Tensors:
+    """Return encoder's features as the backbone gives them."""
+    held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
+    return {
+        name: backbone.standardise(values.to(held.device)).cpu() if "features" in name else values
+        for name, values in tensors.items()
+    }
 
 
 def _nothing(done: int, total: int) -> None:

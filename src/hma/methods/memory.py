@@ -14,6 +14,8 @@ from hma.output import Output
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
 
+ALONE_FIRST = ("alone", "batch", "batch-sorted")
+
 
 @final
 class WithMemory(Learner):
@@ -22,13 +24,20 @@ class WithMemory(Learner):
     Without a momentum encoder (nothing in the backbone trains, or ``momentum=0``) a backbone that
     stays in eval mode, as ``hma.backbones.Frozen`` and a partly tuned ViT do, runs once per step:
     its features of the forward pass are those that are written.
+
+    Args:
+        model: What is trained.
+        alone: Select and answer in context 'alone' first, as a deployed model predicts.
     """
 
-    def __init__(self, model: HMA) -> None:
+    def __init__(self, model: HMA, *, alone: bool = False) -> None:
         super().__init__(model, model.target)
         self.model = model
-        depends = model.config.batch_attention
-        self.contexts = SEEING_THE_BATCH if depends else ("alone",)
+        self.contexts = ("alone",)
+        if model.config.batch_attention:
+            self.contexts = (
+                SEEING_THE_BATCH[-1:] + SEEING_THE_BATCH[:-1] if alone else SEEING_THE_BATCH
+            )
         self._encoded: tuple[Any, Tensor] | None = None
 
     def forward(self, batch: Batch) -> Output:
@@ -61,11 +70,18 @@ def _writes_what_it_reads(model: HMA) -> bool:
     return not any(part.training for part in model.backbone.modules())
 
 
-def with_hma(backbone: BackboneFactory, config: HMAConfig) -> Method:
-    """Return the method that gives ``backbone`` the memories of ``config``."""
+def with_hma(backbone: BackboneFactory, config: HMAConfig, *, alone: bool = False) -> Method:
+    """Return the method that gives ``backbone`` the memories of ``config``.
+
+    Args:
+        backbone: Makes the encoder.
+        config: Sizes and switches.
+        alone: Select epochs in context 'alone' instead of the paper's 'batch'.
+    """
 
     def build(task: Task, seed: int) -> WithMemory:
         torch.manual_seed(seed)
-        return WithMemory(HMA(backbone(task), config=config, target=task.target))
+        model = HMA(backbone(task), config=config, target=task.target)
+        return WithMemory(model, alone=alone)
 
     return build

@@ -45,15 +45,17 @@ def predict(
     source: Source,
     output: Path,
     *,
-    which: Which = MEMORY,
+    which: Which | None = None,
     context: str = "alone",
     batch_size: int = 256,
 ) -> Iterator[int]:
     """Write a prediction for every row into a CSV or Parquet file; yield the rows done so far.
 
     The file appears whole when the last row is done; memory does not grow with the input. Rows
-    are taken as the source has them, so in context 'batch' a row sees its neighbours there.
+    are taken as the source has them, so in context 'batch' a row sees its neighbours there. The
+    learner that the run deployed answers, unless ``which`` names another.
     """
+    which = run.deployed.which if which is None else which
     if which == PLAIN and not run.has_plain:
         raise UserError(f"{run.folder} has no plain backbone: it was trained with --no-compare")
     learner = run.learner(which)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -26,13 +26,13 @@ from hma.errors import UserError
 from hma.json_files import read_json
 from hma.methods import Learner, erm
 from hma.methods.memory import WithMemory
+from hma.runs.deployment import MEMORY, PLAIN, Deployment, Which, deployment
 from hma.runs.options import REMEDY, RunOptions
 from hma.tensor_files import read_tensors, shapes_of
 from hma.training import Record
 
-Which = Literal["memory", "plain"]
-MEMORY: Which = "memory"
-PLAIN: Which = "plain"
+__all__ = ["MEMORY", "PLAIN", "Run", "Which", "prepared_from", "rows_for", "source_from"]
+
 OPTIONS, PREPARATION, PLACES = "run.json", "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
 SIMPLE = "simple.json"
@@ -88,6 +88,12 @@ class Run:
         return Record.read(self.folder / which / "record.json")
 
     @property
+    def deployed(self) -> Deployment:
+        """Which of the two answers new rows by default, and why."""
+        plain = self.record(PLAIN) if self.has_plain else None
+        return deployment(self.record(MEMORY), plain)
+
+    @property
     def simple_rows(self) -> dict[str, dict[str, dict[str, float]]]:
         """Scores of simple methods on the same rows: test split -> row -> metric -> value."""
         path = self.folder / SIMPLE
@@ -109,7 +115,7 @@ class Run:
         shape = _Shape(self.folder.name, self.preparation.kind, self.preparation.shape)
         if which == MEMORY:
             model = load(self.folder / MODEL, backbone(shape))
-            return WithMemory(model)
+            return WithMemory(model, alone=True)
         task = _bare_task(self.preparation)
         learner = erm(backbone)(task, self.options.seed)
         path = self.folder / PLAIN / "weights.safetensors"

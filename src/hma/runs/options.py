@@ -59,6 +59,9 @@ class BackboneOptions:
     """Local file with weights for the backbone."""
     frozen_backbone: bool = False
     """Train memory and head only."""
+    standard_features: bool = True
+    """Bring features of a frozen backbone to mean 0, all together to variance 1, over the training
+    rows."""
     tuning: Literal["full", "part"] = "full"
     """For vit:NAME: train all of it, or its CLS token and prompts alone, without a momentum
     encoder."""
@@ -110,6 +113,7 @@ class RunOptions(DataOptions, BackboneOptions):
             self.backbone,
             weights=weights,
             frozen=self.frozen_backbone,
+            standardised=self.frozen_backbone and self.standard_features,
             tuning=self.tuning,
             prompts=self.prompts,
             pooling=pooling,
@@ -149,6 +153,7 @@ class RunOptions(DataOptions, BackboneOptions):
                 f"{SCHEMA}); use that version, or train again"
             )
         columns = values.get("target")
+        values.setdefault("standard_features", False)  # of runs from before there was a choice
         values["target"] = [columns] if isinstance(columns, str) else columns or []
         try:
             found = dataclass_from_json(cls, values)

@@ -13,6 +13,7 @@ from hma.json_files import write_json
 from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
+from hma.runs.deployment import NAMES
 from hma.runs.folder import (
     ENCODED,
     FEATURES,
@@ -22,13 +23,23 @@ from hma.runs.folder import (
     PLACES,
     PLAIN,
     PREPARATION,
+    SIMPLE,
     Run,
     Which,
     prepared_from,
 )
 from hma.runs.options import RunOptions
+from hma.runs.simple_rows import best_simple_line, simple_rows
 from hma.targets import Number, YesNo
-from hma.training import Progress, counted, ending_together, fabric_for, first_process, fit
+from hma.training import (
+    Progress,
+    counted,
+    curve_note,
+    ending_together,
+    fabric_for,
+    first_process,
+    fit,
+)
 from hma.training.identity import differences
 
 Says = Callable[[str], None]
@@ -76,6 +87,8 @@ def train(
                 rows = with_known_features(
                     task, learner, folder / FEATURES, batch_size=ENCODED, tick=tick
                 )
+            if which == PLAIN and fabric.is_global_zero:
+                _measure_simple_rows(rows, folder, options.seed, say)
             record = fit(
                 learner,
                 rows,
@@ -86,13 +99,33 @@ def train(
                 progress=progress,
                 fabric=fabric,
             )
+            if fabric.is_global_zero and (note := curve_note(record)):
+                say(f"{NAMES[which]}: {note}")
         memory = learners[MEMORY]
         assert isinstance(memory, WithMemory)
         if fabric.is_global_zero and saved_weights(folder / MODEL) != record.weights_sha256:
             write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
             write_json(folder / PLACES, prepared.places, sealed=True)
             save(memory.model, folder / MODEL, overwrite=True)
-    return Run.open(folder)
+    run = Run.open(folder)
+    if first_process():
+        say(run.deployed.why)
+    return run
+
+
+def _measure_simple_rows(task: Task, folder: Path, seed: int, say: Says) -> None:
+    """Write what simple methods come to, once for a folder."""
+    path = folder / SIMPLE
+    if path.exists():
+        return
+    try:
+        found = simple_rows(task, seed=seed)
+    except UserError as error:  # scikit-learn is not there
+        say(f"no simple rows beside the network: {error}")
+        return
+    write_json(path, found, sealed=True)
+    if line := best_simple_line(found, task.metric):
+        say(line)
 
 
 def _describe(prepared: Prepared, options: RunOptions, say: Says) -> None:
@@ -117,7 +150,7 @@ def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Lea
     """Return what is to be trained, the plain backbone first; nothing is written yet."""
     backbone = options.backbone_factory(options.weights)
     methods: dict[Which, Method] = {PLAIN: erm(backbone)} if compare else {}
-    methods[MEMORY] = with_hma(backbone, options.config)
+    methods[MEMORY] = with_hma(backbone, options.config, alone=True)
     return {which: method(task, options.seed) for which, method in methods.items()}
 
 

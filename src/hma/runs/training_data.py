@@ -59,14 +59,16 @@ def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> 
         samples: Sample ids of the rows.
     """
     facts = run.record(MEMORY).setup["task"]["facts"].get("features")
-    if not isinstance(facts, dict) or not isinstance(learner.model.backbone, Frozen):
+    backbone = learner.model.backbone
+    if not isinstance(facts, dict) or not isinstance(backbone, Frozen):
         return None
     name, rows = "train/features", len(run.places["train"])
     shapes = {name: (rows, learner.model.feature_dim)}
     kept = read_features(run.folder / FEATURES, str(facts.get("key")), shapes)
     if kept is None:
         return None
-    return kept[name][torch.as_tensor(list(samples), dtype=torch.long)]
+    rows_asked = torch.as_tensor(list(samples), dtype=torch.long)
+    return backbone.standardise(kept[name][rows_asked])
 
 
 def rows_trained_on(run: Run, source: Source) -> int:

@@ -1,7 +1,8 @@
 """One training loop for every method: fit, evaluate, exact resume, one record per run."""
 
+from hma.training.curves import curve_note
 from hma.training.devices import ending_together, fabric_for, first_process
-from hma.training.evaluation import evaluate, predictions
+from hma.training.evaluation import all_logits, evaluate, predictions
 from hma.training.fit import fit
 from hma.training.interruption import Interrupted
 from hma.training.order import evaluation_order
@@ -13,7 +14,7 @@ from hma.training.progress import (
     counted,
     progress_for_terminal,
 )
-from hma.training.recipe import Recipe
+from hma.training.recipe import Recipe, UserRecipe
 from hma.training.record import EpochResult, Record, Scores
 
 __all__ = [
@@ -26,7 +27,10 @@ __all__ = [
     "RichProgress",
     "Scores",
     "SilentProgress",
+    "UserRecipe",
+    "all_logits",
     "counted",
+    "curve_note",
     "ending_together",
     "evaluate",
     "evaluation_order",

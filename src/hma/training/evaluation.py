@@ -66,21 +66,35 @@ def evaluate(
     """
     if len(split) == 0:
         raise UserError("split must have at least one row to score, got none")
-    learner.module.eval()
     by_context: Scores = {}
     for context in learner.contexts if contexts is None else contexts:
-        _use(learner, context)
-        batches = _batches(context, len(split), batch_size)
-        logits = _all_logits(learner, split, batches, tick or _nothing)
+        logits = all_logits(learner, split, batch_size=batch_size, context=context, tick=tick)
         by_context[context] = scores(logits, split.labels, metrics, target=target)
     learner.use(learner.contexts[0])
     return by_context
 
 
-def _all_logits(
-    learner: Learner, split: Split, batches: tuple[Tensor, ...], tick: Callable[[], None]
+def all_logits(
+    learner: Learner,
+    split: Split,
+    *,
+    batch_size: int,
+    context: str | None = None,
+    tick: Callable[[], None] | None = None,
 ) -> Tensor:
-    """Return the logits of all rows as in the split, ``(N, C)``, each batch made by one process."""
+    """Return the logits of all rows as in the split, ``(N, C)``, each batch made by one process.
+
+    Args:
+        learner: What predicts; it is put in eval mode and in the context.
+        split: Rows, at least one.
+        batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
+        context: Inference context; the learner's first if not given.
+        tick: Called after every batch.
+    """
+    context = learner.contexts[0] if context is None else context
+    _use(learner, context)
+    learner.module.eval()
+    batches, tick = _batches(context, len(split), batch_size), tick or _nothing
     processes = world_size()
     rank = dist.get_rank() if processes > 1 else 0
     mine = []

@@ -17,7 +17,7 @@ from hma.training.folder import RunFolder
 from hma.training.identity import Identity, identity, refuse_another_run
 from hma.training.interruption import Interrupted, StopRequests
 from hma.training.log import NoLog, ScalarLog, TensorBoardLog
-from hma.training.loop import Training
+from hma.training.loop import Training, selecting_metric
 from hma.training.progress import Progress, SilentProgress, progress_for_terminal
 from hma.training.provenance import git_commit, versions
 from hma.training.randomness import kept, seed_everything
@@ -91,6 +91,7 @@ class _Run:
         self.fabric = training.fabric
         self.watch = Stopwatch(training.device)
         self.log: ScalarLog = NoLog()
+        self.measures: dict[str, float] = {}
         if home is not None:
             self._continue(home)
 
@@ -149,6 +150,8 @@ class _Run:
         training = self.training
         if training.best:
             training.module.load_state_dict(training.best)
+        if training.recipe.calibrate:
+            self.measures |= training.calibrate()
         tests = {n: training.evaluate(s) for n, s in training.task.tests.items()}
         for name, scores in tests.items():
             self.log.add(training.step, _flat(f"test/{name}", scores))
@@ -157,7 +160,7 @@ class _Run:
     def _conclude(self, tests: dict[str, Scores]) -> Record:
         training, standing = self.training, self.training.standing
         selected, sha256 = len(standing.epochs) - 1, None
-        if training.recipe.selection == "best" and standing.best_epoch is not None:
+        if training.recipe.selection != "last" and standing.best_epoch is not None:
             selected = standing.best_epoch
         if self.home is not None and self.fabric.is_global_zero:
             sha256 = write_tensors(self.home.weights, training.module.state_dict())
@@ -177,6 +180,7 @@ class _Run:
             seconds=self.watch.seconds,
             epoch_seconds=self.watch.epoch_seconds,
             peak_memory_bytes=self.watch.peak_memory_bytes,
+            measures=self.measures,
         )
         if self.home is not None and self.fabric.is_global_zero:
             record.write(self.home.record)
@@ -215,7 +219,7 @@ def _check(task: Task, recipe: Recipe, seed: int, fabric: "Fabric") -> None:
             f"the training split of {task.name!r} must have at least {least} rows for "
             f"{fabric.world_size} process(es), got {len(task.train)}"
         )
-    if len(task.validation) == 0 and (recipe.selection == "best" or recipe.patience is not None):
+    if len(task.validation) == 0 and recipe.chooses_by_validation:
         raise UserError(
             f"the validation split of {task.name!r} is empty, so no epoch can be chosen by it; "
             "set selection='last' and patience=None, or give it rows"
@@ -269,8 +273,9 @@ def _warn_of_other_versions(before: Mapping[str, str]) -> None:
 def _selection_rule(training: Training) -> str:
     recipe, context = training.recipe, training.learner.contexts[0]
     rule = f"last {recipe.round}"
-    if recipe.selection == "best":
-        rule = f"best validation {training.task.metric} in context {context!r}, earliest of equals"
+    if recipe.selection != "last":
+        metric = selecting_metric(training.task, recipe).name
+        rule = f"best validation {metric} in context {context!r}, earliest of equals"
     if recipe.patience is not None:
         rule += (
             f"; stopped after {recipe.patience} {recipe.round}s without a better one, counted from "

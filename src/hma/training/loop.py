@@ -14,8 +14,9 @@ from hma.distributed import gather_rows
 from hma.errors import UserError
 from hma.methods import Learner, Output
 from hma.methods.learner import Forward
-from hma.metrics import METRICS, recorded
-from hma.training.evaluation import evaluate
+from hma.metrics import METRICS, Metric, recorded
+from hma.training.calibration import cool, temperature_for
+from hma.training.evaluation import all_logits, evaluate
 from hma.training.optimizer import make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
 from hma.training.randomness import RandomState, kept
@@ -116,7 +117,8 @@ class Training:
         if patience is None or standing.best_epoch is None:
             return False
         since = max(standing.best_epoch, self.recipe.patience_from - 1)
-        return standing.epoch - 1 - since >= patience
+        waited = standing.epoch - 1 - since
+        return waited >= patience and waited * self.per_epoch >= self.recipe.patience_steps
 
     def _placed(self) -> Any:
         """Lead forward passes through Fabric's devices and number format; return the optimizer."""
@@ -156,7 +158,7 @@ class Training:
         """Make one step, with ``passes`` whole passes over the rows before it."""
         rate = self.rate(self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         batch = self._batch(places, passes)
         loss = self.learner.loss(batch)
         loss = self._shared(loss, batch, places)
@@ -214,7 +216,8 @@ class Training:
         if not due or len(self.task.validation) == 0:
             return {}
         followed = [m.name for m in recorded(self.task.target) if m.followed]
-        wanted = dict.fromkeys([self.task.metric, *followed])
+        selecting = selecting_metric(self.task, self.recipe).name
+        wanted = dict.fromkeys([self.task.metric, *followed, selecting])
         contexts = [context for context in self.learner.contexts if context != BATCH_SORTED]
         return self.evaluate(self.task.validation, wanted, contexts)
 
@@ -236,6 +239,21 @@ class Training:
         self.random_before = None
         return by_context
 
+    def calibrate(self) -> dict[str, float]:
+        """Divide the logits by the temperature that the validation rows ask for.
+
+        Return it, and what the validation loss then is.
+        """
+        head, split = getattr(self.module, "head", None), self.task.validation
+        self._bring_buffers_together()
+        logits = all_logits(self.learner, split, batch_size=self.recipe.eval_batch_size)
+        temperature = 1.0
+        if isinstance(head, nn.Linear):
+            temperature = temperature_for(logits, split.labels, self.task.target)
+            cool(head, temperature)
+        loss = METRICS["loss"].score(logits / temperature, split.labels, self.task.target)
+        return {"temperature": temperature, "validation_loss": loss}
+
     def _bring_buffers_together(self) -> None:
         if self.processes > 1:
             for buffer in self.module.buffers():
@@ -244,10 +262,9 @@ class Training:
     def _keep_if_best(self, result: EpochResult) -> None:
         if not result["validation"]:
             return
-        context, metric = self.learner.contexts[0], METRICS[self.task.metric]
+        context, metric = self.learner.contexts[0], selecting_metric(self.task, self.recipe)
         score, standing = result["validation"][context][metric.name], self.standing
-        matters = self.recipe.selection == "best" or self.recipe.patience is not None
-        if math.isnan(score) and matters:
+        if math.isnan(score) and self.recipe.chooses_by_validation:
             raise UserError(
                 f"{metric.name} is not defined on the validation split of {self.task.name!r}: it "
                 "needs labels that differ; choose another metric or another split"
@@ -255,5 +272,10 @@ class Training:
         first = standing.best_epoch is None and not math.isnan(score)
         if first or metric.better(score, standing.best_score):
             standing.best_score, standing.best_epoch = score, result["epoch"]
-            if self.recipe.selection == "best":
+            if self.recipe.selection != "last":
                 self.best = {n: v.detach().clone() for n, v in self.module.state_dict().items()}
+
+
+def selecting_metric(task: Task, recipe: Recipe) -> Metric:
+    """Return the metric that decides which epoch is best."""
+    return METRICS["loss" if recipe.selection == "loss" else task.metric]

@@ -1,28 +1,53 @@
 """The optimizer of a recipe, and its state as tensors that can be saved by name."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from hma.attention import MemoryRead
 from hma.errors import UserError
 from hma.training.recipe import Recipe
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> Optimizer:
-    """Return the recipe's optimizer over the weights of ``module`` that train."""
+    """Return the recipe's optimizer over the weights of ``module`` that train.
+
+    Weights whose learning rate is the same are a group; ``factor`` in it is what the rate of the
+    recipe is multiplied with.
+    """
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         raise UserError(
             f"nothing to train: no parameter of {type(module).__name__} requires a gradient; "
             "unfreeze some of it"
         )
-    decay = recipe.weight_decay
+    decay, groups = recipe.weight_decay, _groups(module, recipe)
     if recipe.optimizer == "sgd":
-        return SGD(trained, lr=recipe.lr, momentum=recipe.sgd_momentum, weight_decay=decay)
+        return SGD(groups, lr=recipe.lr, momentum=recipe.sgd_momentum, weight_decay=decay)
     kind = Adam if recipe.optimizer == "adam" else AdamW
-    return kind(trained, lr=recipe.lr, weight_decay=decay, fused=_can_fuse(trained, recipe))
+    return kind(groups, lr=recipe.lr, weight_decay=decay, fused=_can_fuse(trained, recipe))
+
+
+def _groups(module: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return the weights that train by what their learning rate is multiplied with."""
+    factors: dict[nn.Parameter, float] = {}
+    for name, part in module.named_modules():
+        last = name.rpartition(".")[2]
+        if last == "backbone" and recipe.backbone_lr != 1:
+            factors |= dict.fromkeys(part.parameters(), recipe.backbone_lr)
+        elif last == "head" and "backbone" not in name and recipe.head_lr != 1:
+            factors |= dict.fromkeys(part.parameters(), recipe.head_lr)
+        elif isinstance(part, MemoryRead) and recipe.reads_width is not None:
+            factor = min(1.0, recipe.reads_width / part.dim)
+            factors |= dict.fromkeys(part.parameters(), factor)
+    groups: dict[float, list[nn.Parameter]] = {}
+    for weight in module.parameters():
+        if weight.requires_grad:
+            groups.setdefault(factors.get(weight, 1.0), []).append(weight)
+    return [{"params": weights, "factor": factor} for factor, weights in groups.items()]
 
 
 def _can_fuse(trained: list[nn.Parameter], recipe: Recipe) -> bool | None:

@@ -9,7 +9,7 @@ from hma.config import ConfigError, wrong_choice
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine", "step"]
-Selection = Literal["best", "last"]
+Selection = Literal["best", "loss", "last"]
 Balance = Literal["none", "loss", "sampler"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
@@ -24,9 +24,11 @@ LEAST_WHOLE = {
     "epochs": 1,
     "steps": 1,
     "batch_size": 1,
+    "reads_width": 1,
     "warmup_steps": 0,
     "decay_every": 1,
     "patience": 1,
+    "patience_steps": 0,
     "patience_from": 0,
     "evaluate_every": 1,
     "evaluate_every_steps": 1,
@@ -37,6 +39,7 @@ MAY_BE_NONE = {
     "steps",
     "patience",
     "clip_norm",
+    "reads_width",
     "evaluate_every_steps",
     "checkpoint_every_steps",
 }
@@ -68,6 +71,13 @@ class Recipe:
     """Which optimizer."""
     lr: float = 1e-3
     """Learning rate."""
+    backbone_lr: float = 1.0
+    """What the learning rate of the backbone is multiplied with."""
+    head_lr: float = 1.0
+    """What the learning rate of the linear head is multiplied with."""
+    reads_width: int | None = None
+    """Width up to which a read of a memory trains at ``lr``; a wider one trains at ``lr`` times
+    this over its width. None trains every read at ``lr``."""
     sgd_momentum: float = 0.9
     """Momentum of sgd."""
     weight_decay: float = 0.0
@@ -76,6 +86,8 @@ class Recipe:
     """How the learning rate moves after the warm-up; 'cosine' ends at 0."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises linearly to ``lr``."""
+    warmup_share: float = 0.0
+    """The same as a share of all steps; the longer of the two counts."""
     decay_every: int = 50
     """Epochs between two decays, for schedule 'step'."""
     decay_factor: float = 0.5
@@ -85,9 +97,15 @@ class Recipe:
     balance: Balance = "none"
     """Make classes count alike: by row weights in the loss, or by drawing rows class by class."""
     selection: Selection = "best"
-    """Keep the epoch with the best validation score (the earliest of equals), or the last one."""
+    """Keep the epoch with the best validation score, that with the least validation loss (the
+    earliest of equals), or the last one."""
+    calibrate: bool = False
+    """Divide the logits by the temperature that gives the validation rows the least loss."""
     patience: int | None = None
-    """Stop after so many epochs in a row without a better validation score; None never stops."""
+    """Stop after so many epochs in a row without a better validation score, or loss where
+    ``selection`` is by it; None never stops."""
+    patience_steps: int = 0
+    """Never stop before so many steps without a better one, where epochs are short."""
     patience_from: int = 0
     """Epoch, counted from 0, at which patience starts to run."""
     evaluate_every: int = 1
@@ -110,8 +128,11 @@ class Recipe:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 problems.append(wrong_choice(name, getattr(self, name), allowed))
-        if not isinstance(self.drop_last, bool):
-            problems.append(f"drop_last must be True or False, got {self.drop_last!r}")
+        for name in ("drop_last", "calibrate"):
+            if not isinstance(getattr(self, name), bool):
+                problems.append(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.calibrate is True and self.selection == "last":
+            problems.append("calibrate needs selection 'best' or 'loss', got 'last'")
         if self.evaluate_every_steps is not None and self.evaluate_every != 1:
             problems.append(
                 f"evaluate_every must be 1 beside evaluate_every_steps, got {self.evaluate_every}"
@@ -140,6 +161,9 @@ class Recipe:
     def _wrong_numbers(self) -> list[str]:
         rules: dict[str, tuple[str, Callable[[float], bool]]] = {
             "lr": ("above 0", lambda value: value > 0),
+            "backbone_lr": ("above 0", lambda value: value > 0),
+            "head_lr": ("above 0", lambda value: value > 0),
+            "warmup_share": ("at least 0 and below 1", lambda value: 0 <= value < 1),
             "sgd_momentum": ("at least 0 and below 1", lambda value: 0 <= value < 1),
             "weight_decay": ("at least 0", lambda value: value >= 0),
             "decay_factor": ("above 0 and at most 1", lambda value: 0 < value <= 1),
@@ -169,6 +193,44 @@ class Recipe:
         if unknown:
             raise _cannot_run(unknown)
         return cls(**values)
+
+    @property
+    def chooses_by_validation(self) -> bool:
+        """Whether a validation decides which epoch is kept or when to stop."""
+        return self.selection != "last" or self.patience is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserRecipe(Recipe):
+    """The recipe of ``hma train``: for data and models that nobody has tuned it to."""
+
+    optimizer: OptimizerName = "adamw"
+    """Which optimizer."""
+    weight_decay: float = 0.01
+    """L2 penalty (decoupled for adamw)."""
+    reads_width: int | None = 128
+    """Width up to which a read of a memory trains at ``lr``; a wider one trains at ``lr`` times
+    this over its width. None trains every read at ``lr``."""
+    schedule: Schedule = "cosine"
+    """How the learning rate moves after the warm-up; 'cosine' ends at 0."""
+    warmup_share: float = 0.05
+    """Share of all steps over which the learning rate rises linearly to ``lr``."""
+    clip_norm: float | None = 1.0
+    """Largest norm of the gradient of all weights together; None does not clip."""
+    selection: Selection = "loss"
+    """Keep the epoch with the best validation score, that with the least validation loss (the
+    earliest of equals), or the last one."""
+    calibrate: bool = True
+    """Divide the logits by the temperature that gives the validation rows the least loss."""
+    patience: int | None = 12
+    """Stop after so many epochs in a row without a better validation score, or loss where
+    ``selection`` is by it; None never stops."""
+    patience_steps: int = 150
+    """Never stop before so many steps without a better one, where epochs are short."""
+
+    def fixed(self) -> Recipe:
+        """Return the same as a plain recipe, as records keep it."""
+        return Recipe(**asdict(self))
 
 
 def _cannot_run(problems: list[str]) -> ConfigError:
