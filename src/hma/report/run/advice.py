@@ -94,7 +94,4 @@ def _no_help(report: RunReport) -> Iterator[str]:
     outcome = verdict(report, report.tests[0]).outcome
     if outcome in ("worse", "simple"):
         what = "The memory lost" if outcome == "worse" else "A simple row was not beaten"
-        yield (
-            f"{what} on these rows: see 'When the memory does not help' in docs/command-line.md, "
-            "or use the plain backbone (hma predict --plain)."
-        )
+        yield f"{what} on these rows: see 'When the memory does not help' in docs/command-line.md."
