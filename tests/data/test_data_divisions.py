@@ -219,6 +219,11 @@ def test_a_split_of_another_make_is_refused(tmp_path, change, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_split_of_another_kind_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"digits holds rows of kind 'image', but .* 'table'"):
+        prepare(opened(tmp_path, visits()), seed=0, test=open_source("digits"))
+
+
 def test_groups_have_no_say_where_all_splits_are_given(tmp_path):
     train, other = opened(tmp_path, visits()), opened(tmp_path, visits(), "b.csv")
     with pytest.raises(UserError, match="all splits are given"):

@@ -54,7 +54,9 @@ def train(
     seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
     download: Annotated[bool, Parameter(group="Data")] = False,
     data: Annotated[DataOptions, Parameter(name="*", group="Data", negative_iterable=())] = DATA,
-    preparation: Annotated[PreparationOptions, Parameter(name="*", group="Data")] = PREPARATION,
+    preparation: Annotated[
+        PreparationOptions, Parameter(name="*", group="Data", negative_iterable=())
+    ] = PREPARATION,
     backbone: Annotated[
         BackboneOptions, Parameter(name="*", group="Backbone", name_transform=_option)
     ] = BACKBONE,
@@ -69,9 +71,10 @@ def train(
     Parameters
     ----------
     source
-        A folder of class-named image folders, a CSV or Parquet file with --target, an .npz with
-        x and y, a TU-format graph folder, a .jsonl of {"text": ..., "label": ...}, or built-in
-        data such as digits, mnist, colored-mnist, tu:PROTEINS.
+        A folder of class-named image folders or of train, val and test folders of such, a CSV or
+        Parquet file with --target, an .npz with x and y, a TU-format graph folder, a .jsonl of
+        {"text": ..., "label": ...}, or built-in data such as digits, mnist, colored-mnist,
+        tu:PROTEINS.
     output
         Run folder; runs/NAME if not given.
     compare

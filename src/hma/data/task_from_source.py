@@ -10,7 +10,7 @@ from hma.data.kinds import KINDS
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation, RowsOf
-from hma.data.source import Source
+from hma.data.source import Source, expect_kind
 from hma.data.task import Task
 from hma.errors import UserError
 
@@ -102,6 +102,8 @@ def prepare_splits(
     """
     options = options or PreparationOptions()
     options.expect_for(source.kind)
+    for one in given.values():
+        expect_kind(one, source.kind)
     labels, kind = source.labels or (), LABEL_KINDS[source.label_kind]
     learned = [labels[place] for place in places["train"]]
     y = kind.encoded(learned, classes, source.labels_from)
