@@ -112,7 +112,7 @@ def test_a_winner_beats_the_best_simple_row(value, outcome):
         found.headline
         == {
             0.859: "HMA is better, beyond chance",
-            0.86: "PARAM is as good as the better",
+            0.86: "PARAM is as good as the better of both",
             0.861: "PARAM is better than both",
         }[value]
     )

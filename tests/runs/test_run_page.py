@@ -6,6 +6,7 @@ import pytest
 from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.json_files import write_json
+from hma.report.run import render
 from hma.runs import MEMORY, RunOptions, train
 from hma.runs.folder import SIMPLE
 from hma.runs.page import report_of
@@ -58,3 +59,9 @@ def test_simple_rows_of_the_folder_are_on_the_page(run):
             report_of(run)
     finally:
         (run.folder / SIMPLE).write_bytes(before)
+
+
+def test_the_page_says_which_method_answers_and_why(run):
+    report = report_of(run)
+    assert report.deployed == run.deployed.why
+    assert f"D{run.deployed.why[1:]}." in render(report)

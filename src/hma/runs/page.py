@@ -92,6 +92,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         simple=run.simple_rows,
         batch_size=rows,
         seed=run.options.seed,
+        deployed=run.deployed.why,
         notes=_notes(prepared),
     )
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from hma.training.interruption import Interrupted, StopRequests
 from hma.training.log import ScalarLog
-from hma.training.loop import Training
+from hma.training.loop import Training, selecting_metric
 from hma.training.progress import Progress
 
 SHOW_EVERY_SECONDS = 0.2
@@ -123,6 +123,6 @@ class BetweenSteps:
         word = self.training.recipe.round
         note = f"{word} {epoch}/{self.training.epochs} loss {loss:.3f}"
         if standing.best_epoch is not None:
-            metric = self.training.task.metric
-            note += f" best {metric} {standing.best_score:.3f}"
+            metric = selecting_metric(self.training.task, self.training.recipe).name
+            note += f" best validation {metric} {standing.best_score:.3f}"
         return note

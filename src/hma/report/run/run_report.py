@@ -267,6 +267,7 @@ class RunReport:
         provenance: Versions, commit, fingerprint, seed and the like.
         costs: Seconds and memory of each method.
         resamples: Draws of the bootstrap.
+        deployed: Which method answers new rows, and why.
         notes: What a reader must know before believing the numbers.
     """
 
@@ -291,6 +292,7 @@ class RunReport:
     provenance: Mapping[str, str] = field(default_factory=dict)
     costs: tuple[Cost, ...] = ()
     resamples: int = 0
+    deployed: str = ""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

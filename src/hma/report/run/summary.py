@@ -69,6 +69,7 @@ def summarise(
     batch_size: int = 256,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    deployed: str = "",
     notes: Sequence[str] = (),
 ) -> RunReport:
     """Return the report of a run.
@@ -87,6 +88,7 @@ def summarise(
         batch_size: Rows that see each other in context 'batch', as in evaluation.
         resamples: Draws of the bootstrap.
         seed: Decides the bootstrap's draws and the start of the maps.
+        deployed: Which method answers new rows, and why, in a line.
         notes: What a reader must know, such as files that were left out.
     """
     target = about.target or Classes(len(about.classes))
@@ -124,6 +126,7 @@ def summarise(
             cost(method, record, _trained(modules[method])) for method, record in held.items()
         ),
         resamples=resamples,
+        deployed=deployed,
         notes=(
             *notes,
             *(disagreements(memory_record, plain_record) if plain_record else ()),

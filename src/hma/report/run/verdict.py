@@ -201,7 +201,10 @@ def judged(
     if simple is not None and ahead(metric, simple[1]) >= best:
         row = f"{simple[0][:1].upper()}{simple[0][1:]}"
         higher = ahead(metric, simple[1]) > best
-        return "simple", f"{row} is {'better than both' if higher else 'as good as the better'}"
+        return (
+            "simple",
+            f"{row} is {'better than both' if higher else 'as good as the better of both'}",
+        )
     gain = ahead(metric, found.differences[metric].value)
     if gain == 0 or math.isnan(gain):
         return "same", "No difference"
