@@ -9,6 +9,7 @@ import pytest
 
 from hma.config import HMAConfig
 from hma.runs import Run, RunOptions, train
+from hma.runs.deployment import Deployment
 from hma.training import Recipe, SilentProgress
 
 EVIL = "\x1b[31mred\x1b[0m[/bold]"
@@ -177,3 +178,12 @@ def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, 
     assert f"3 {said}" in run_hma("evaluate", run, tmp_path / "some.csv").out
     frame.iloc[places["test"]].to_csv(tmp_path / "held.csv", index=False)
     assert said not in run_hma("evaluate", run, tmp_path / "held.csv").out
+
+
+@pytest.mark.parametrize("which", ["plain", "memory"])
+def test_an_explanation_says_where_predictions_come_from_elsewhere(
+    run, rows, run_hma, monkeypatch, which
+):
+    monkeypatch.setattr(Run, "deployed", Deployment(which, "deployed: for a reason"))
+    ended = run_hma("explain", run, rows, "--index", "1")
+    assert ("hma predict asks the plain backbone of this run" in ended.out) == (which == "plain")

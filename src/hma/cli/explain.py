@@ -12,7 +12,7 @@ from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
 from hma.report.numbers import percent
-from hma.runs import Run
+from hma.runs import PLAIN, Run
 from hma.runs.explanation import RowExplanation, as_page, explain_row
 from hma.runs.folder import rows_for
 
@@ -57,6 +57,8 @@ def explain(
     terminal = Terminal()
     for table in _tables(found):
         terminal.print(table)
+    if opened.deployed.which == PLAIN:
+        terminal.say("this is about the memory; hma predict asks the plain backbone of this run")
     if output is not None:
         with written_whole(output) as temporary:
             temporary.write_text(as_page(found), encoding="utf-8")
