@@ -171,14 +171,18 @@ def _target(description: Mapping[str, Any], given: Target | None) -> Target:
     return given
 
 
-def saved_weights(directory: str | Path) -> str | None:
-    """Return the hash of the weights saved in ``directory``; None where no checkpoint is whole."""
+def is_saved(model: HMA, directory: str | Path) -> bool:
+    """Return whether ``directory`` holds a whole checkpoint with the weights of ``model``."""
     try:
         description = _read_manifest(Path(directory))
-        read_shapes(Path(directory) / description["weights"], sha256=description["sha256"])
+        path = Path(directory) / description["weights"]
+        kept = read_tensors(path, sha256=description["sha256"])
     except UserError:
-        return None
-    return str(description["sha256"])
+        return False
+    own = model.state_dict()
+    return kept.keys() == own.keys() and all(
+        torch.equal(value, own[name].cpu()) for name, value in kept.items()
+    )
 
 
 def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str, Entry]:

@@ -1,15 +1,19 @@
 """A frozen backbone runs once: for training, page and scores together."""
 
+import hashlib
+import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from hma.backbones import Frozen, backbone_for
 from hma.config import HMAConfig
+from hma.errors import UserError
 from hma.runs import MEMORY, PLAIN, Run, RunOptions, train
 from hma.runs.answers import evaluate
 from hma.runs.explanation import explain_row
@@ -19,6 +23,11 @@ from hma.training import Recipe, SilentProgress
 from hma.training import evaluate as score
 
 ROWS = 120
+
+
+def held(path):
+    """Names of the tensors in a file."""
+    return {name.removeprefix("backbone.") for name in load_file(path)}
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +111,48 @@ def test_an_explanation_encodes_the_row_it_explains(run, encoded):
     assert found.near_of == len(run.places["train"])
     assert found.near[0].distance == pytest.approx(0.0, abs=1e-5)  # the row itself
     assert found.near[1].distance > 1e-3
+
+
+def test_the_frozen_backbone_is_stored_once(run, options):
+    still = {f"encoder.{name}" for name in load_file(options.weights)}
+    files = sorted(run.folder.rglob("*.safetensors"))
+    holding = [path for path in files if held(path) & still]
+    assert [path.parent for path in holding] == [run.folder / "memory" / "model"]
+    assert held(holding[0]) >= still
+
+
+def test_both_learners_have_the_backbone_of_the_run(run, options):
+    expected = load_file(options.weights)
+    for which in (PLAIN, MEMORY):
+        state = run.learner(which).module.backbone.encoder.state_dict()
+        for name, value in expected.items():
+            torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+
+
+def test_a_folder_from_before_that_repeats_the_backbone_still_opens(run, options, tmp_path):
+    copy = shutil.copytree(run.folder, tmp_path / "copy")
+    for which in (PLAIN, MEMORY):
+        path, record = copy / which / "weights.safetensors", copy / which / "record.json"
+        save_file(run.learner(which).module.state_dict(), path)
+        values = json.loads(record.read_text())
+        values["weights_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        record.write_text(json.dumps(values))
+    old = Run.open(copy)
+    for which in (PLAIN, MEMORY):
+        one, two = (r.learner(which).module.state_dict() for r in (run, old))
+        assert all(torch.equal(value, two[name]) for name, value in one.items())
+    before = {path: path.read_bytes() for path in copy.rglob("*.safetensors")}
+    train(options, copy, progress=SilentProgress())  # finished, so left as it is
+    assert before == {path: path.read_bytes() for path in copy.rglob("*.safetensors")}
+
+
+def test_a_finished_run_with_another_frozen_backbone_is_refused(options, run, tmp_path):
+    copy = shutil.copytree(run.folder, tmp_path / "copy")
+    other = {name: value + 1 for name, value in load_file(options.weights).items()}
+    kept = Path(options.weights).read_bytes()
+    save_file(other, options.weights)
+    try:
+        with pytest.raises(UserError, match=r"frozen backbone with other weights|other run"):
+            train(options, copy, progress=SilentProgress())
+    finally:
+        Path(options.weights).write_bytes(kept)

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
+from hma.backbones import Frozen
 from hma.checkpoint import MANIFEST, load
 from hma.data import (
     InMemory,
@@ -28,8 +30,8 @@ from hma.methods import Learner, erm
 from hma.methods.memory import WithMemory
 from hma.runs.deployment import MEMORY, PLAIN, Deployment, Which, deployment
 from hma.runs.options import REMEDY, RunOptions
-from hma.tensor_files import read_tensors, shapes_of
 from hma.training import Record
+from hma.training.kept_weights import load_weights
 
 __all__ = ["MEMORY", "PLAIN", "Run", "Which", "prepared_from", "rows_for", "source_from"]
 
@@ -119,15 +121,16 @@ class Run:
         task = _bare_task(self.preparation)
         learner = erm(backbone)(task, self.options.seed)
         path = self.folder / PLAIN / "weights.safetensors"
-        weights = read_tensors(
-            path,
-            sha256=self.record(PLAIN).weights_sha256,
-            expect=shapes_of(learner.module.state_dict()),
-            remedy=REMEDY,
-        )
-        learner.module.load_state_dict(weights)
+        if isinstance(encoder := cast("Any", learner.module).backbone, Frozen):
+            encoder.load_state_dict(self._frozen_backbone)  # kept once, with the memory
+        load_weights(learner, path, self.record(PLAIN).weights_sha256, REMEDY)
         learner.module.eval()
         return learner
+
+    @cached_property
+    def _frozen_backbone(self) -> dict[str, Tensor]:
+        state = cast("WithMemory", self.learner(MEMORY)).model.backbone.state_dict()
+        return dict(state)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hma.backbones.by_name import default_backbone
-from hma.checkpoint import save, saved_weights
+from hma.checkpoint import is_saved, save
 from hma.data import Prepared, Task
 from hma.errors import UserError
 from hma.files import is_empty, no_lost_writes
@@ -103,7 +103,7 @@ def train(
                 say(f"{NAMES[which]}: {note}")
         memory = learners[MEMORY]
         assert isinstance(memory, WithMemory)
-        if fabric.is_global_zero and saved_weights(folder / MODEL) != record.weights_sha256:
+        if fabric.is_global_zero and not is_saved(memory.model, folder / MODEL):
             write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
             write_json(folder / PLACES, prepared.places, sealed=True)
             save(memory.model, folder / MODEL, overwrite=True)

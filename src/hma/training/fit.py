@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Learner
+from hma.methods.frozen_state import load_changing_state
 from hma.targets import Classes
-from hma.tensor_files import read_tensors, shapes_of, write_tensors
 from hma.training.between_steps import BetweenSteps
 from hma.training.devices import fabric_for
 from hma.training.folder import RunFolder
 from hma.training.identity import Identity, identity, refuse_another_run
 from hma.training.interruption import Interrupted, StopRequests
+from hma.training.kept_weights import load_weights, write_weights
 from hma.training.log import NoLog, ScalarLog, TensorBoardLog
 from hma.training.loop import Training, selecting_metric
 from hma.training.progress import Progress, SilentProgress, progress_for_terminal
@@ -149,7 +150,7 @@ class _Run:
     def _test(self) -> dict[str, Scores]:
         training = self.training
         if training.best:
-            training.module.load_state_dict(training.best)
+            load_changing_state(training.module, training.best)
         if training.recipe.calibrate:
             self.measures |= training.calibrate()
         tests = {n: training.evaluate(s) for n, s in training.task.tests.items()}
@@ -163,7 +164,7 @@ class _Run:
         if training.recipe.selection != "last" and standing.best_epoch is not None:
             selected = standing.best_epoch
         if self.home is not None and self.fabric.is_global_zero:
-            sha256 = write_tensors(self.home.weights, training.module.state_dict())
+            sha256 = write_weights(self.home.weights, training.module)
         record = Record(
             name=str(self.run["resolved"].get("name", training.task.name)),
             seed=training.seed,
@@ -194,13 +195,8 @@ def _finished_before(learner: Learner, home: RunFolder, run: Identity, fabric: "
     record = Record.read(home.record)
     stored = {"seed": record.seed, **record.setup, "resolved": record.resolved}
     refuse_another_run(str(home.record), stored, run)
-    weights = read_tensors(
-        home.weights,
-        sha256=str(record.weights_sha256),
-        expect=shapes_of(learner.module.state_dict()),
-        remedy=f"remove {home.record} to train again",
-    )
-    learner.module.load_state_dict(weights)
+    remedy = f"remove {home.record} to train again"
+    load_weights(learner, home.weights, str(record.weights_sha256), remedy)
     fabric.to_device(learner.module)
     learner.module.eval()
     learner.use(learner.contexts[0])

@@ -13,6 +13,7 @@ from hma.data import Batch, Split, Task
 from hma.distributed import gather_rows
 from hma.errors import UserError
 from hma.methods import Learner, Output
+from hma.methods.frozen_state import changing_state, frozen_sha256
 from hma.methods.learner import Forward
 from hma.metrics import METRICS, Metric, recorded
 from hma.training.calibration import cool, temperature_for
@@ -96,6 +97,7 @@ class Training:
         self.loss_sum = torch.zeros((), device=self.device)
         self.last_loss = self.loss_sum
         self.best: dict[str, Tensor] = {}
+        self.frozen = frozen_sha256(self.module)
         self.random_before: RandomState | None = None
         self.between_steps: Callable[[], None] = lambda: None
         balanced = recipe.balance == "loss"
@@ -273,7 +275,7 @@ class Training:
         if first or metric.better(score, standing.best_score):
             standing.best_score, standing.best_epoch = score, result["epoch"]
             if self.recipe.selection != "last":
-                self.best = {n: v.detach().clone() for n, v in self.module.state_dict().items()}
+                self.best = {n: v.detach().clone() for n, v in changing_state(self.module).items()}
 
 
 def selecting_metric(task: Task, recipe: Recipe) -> Metric:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hma.errors import UserError
 from hma.json_files import checked, none_to_nan
+from hma.methods.frozen_state import changing_state, load_changing_state
 from hma.training.checkpoints import Checkpoint
 from hma.training.identity import Identity
 from hma.training.loop import Standing, Training
@@ -44,7 +45,7 @@ def snapshot(training: Training, run: Identity, watch: Stopwatch) -> Checkpoint:
     """Return everything the next step depends on; every process of a run must call."""
     standing = training.standing
     tensors = {
-        **_prefixed("module", training.module.state_dict()),
+        **_prefixed("module", changing_state(training.module)),
         **_prefixed("best", training.best),
         **_prefixed("optimizer", optimizer_tensors(training.optimizer)),
         **_prefixed("random", _random_of_all_processes(training)),
@@ -63,6 +64,7 @@ def snapshot(training: Training, run: Identity, watch: Stopwatch) -> Checkpoint:
             "best_score": standing.best_score,
         },
         "scaler": training.fabric.strategy.precision.state_dict(),
+        "frozen": training.frozen,
         "stopwatch": watch.to_json(),
     }
     return Checkpoint(training.step, tensors, values)
@@ -95,7 +97,9 @@ def _unfit(checkpoint: Checkpoint, error: Exception) -> UserError:
 def _restore(training: Training, checkpoint: Checkpoint, watch: Stopwatch) -> None:
     tensors, values = checkpoint.tensors, checkpoint.values
     device = training.fabric.device
-    training.module.load_state_dict(_under("module", tensors))
+    if values.get("frozen", training.frozen) != training.frozen:
+        raise ValueError("the frozen backbone has other weights now")
+    load_changing_state(training.module, _under("module", tensors))
     training.best = {name: value.to(device) for name, value in _under("best", tensors).items()}
     load_optimizer_tensors(training.optimizer, _under("optimizer", tensors).items())
     training.loss_sum.copy_(tensors["loss_sum"])
