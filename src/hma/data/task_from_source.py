@@ -66,6 +66,8 @@ def prepare(
     kind, labels = LABEL_KINDS[source.label_kind], source.labels or ()
     y = kind.encoded([labels[row] for row in rows], classes, source.labels_from)
     places = division.places(source, kind.groups(y), rows, seed)
+    learned = kind.encoded([labels[row] for row in places["train"]], classes, source.labels_from)
+    kind.expect_all_in_train(learned, classes)
     facts = {**division.facts(source, places), "seed": seed}
     if given and shares:
         facts["split"] += f"; {' and '.join(given)} as given"
@@ -107,7 +109,6 @@ def prepare_splits(
     labels, kind = source.labels or (), LABEL_KINDS[source.label_kind]
     learned = [labels[place] for place in places["train"]]
     y = kind.encoded(learned, classes, source.labels_from)
-    kind.expect_all_in_train(y, classes)
     target = kind.target(y, classes)
     preparation = KINDS[source.kind].fit(source, places["train"], classes, target, options)
     parts = {name: RowsOf(source, rows) for name, rows in places.items()}
