@@ -43,7 +43,8 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         max_epochs: Passes over the training rows.
         batch_size: Rows per step.
         learning_rate: Step size of Adam in the first half of the epochs; it then falls to 0.
-        early_stopping: Hold rows out, stop when their loss falls no more, keep the best epoch.
+        early_stopping: Hold rows out, stop when their loss falls no more, keep the best epoch and
+            calibrate its probabilities on them; 'auto' does so from 100 distinct rows on.
         validation_fraction: Share of rows held out by ``early_stopping``.
         patience: Epochs without a better validation loss before ``early_stopping`` stops.
         class_weight: Weight of each class: a dict, 'balanced', or None for 1.
@@ -76,12 +77,12 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         momentum: float = 0.99,
         ablation: str = "hma",
         context: str = "alone",
-        max_epochs: int = 30,
+        max_epochs: int = 60,
         batch_size: int = 64,
-        learning_rate: float = 5e-3,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.15,
-        patience: int = 10,
+        learning_rate: float = 1e-3,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.2,
+        patience: int = 20,
         class_weight: Any = None,
         standardize: bool = True,
         random_state: Any = None,

@@ -16,6 +16,7 @@ from torch.optim import Adam, Optimizer
 from hma.estimator.options import TrainingOptions
 from hma.estimator.rows import WeightedRows
 from hma.model import HMA
+from hma.training.calibration import cool, temperature_for
 
 ROWS_AT_ONCE = 1024  # in a prediction that does not depend on its neighbours
 
@@ -82,7 +83,10 @@ def train_epochs(
     seed: int,
     after_epoch: Callable[[float, float | None], None],
 ) -> None:
-    """Run all epochs, or until the loss of ``held_out`` falls no more; then keep its best epoch."""
+    """Run all epochs, or until the loss of ``held_out`` falls no more; then keep its best epoch.
+
+    Probabilities are calibrated on ``held_out``, see :mod:`hma.training.calibration`.
+    """
     optimizer = optimizer_of(model, training.learning_rate)
     best, waited, kept = math.inf, 0, None
     for epoch in range(training.max_epochs):
@@ -100,8 +104,10 @@ def train_epochs(
             kept = {name: value.clone() for name, value in model.state_dict().items()}
         if waited >= training.patience:
             break
-    if kept is not None:
+    if kept is not None and held_out is not None:
         model.load_state_dict(kept)
+        logits = logits_of(model, held_out.x, training.batch_size)
+        cool(model.head, temperature_for(logits, held_out.y, model.target, held_out.weight))
 
 
 def train_epoch(

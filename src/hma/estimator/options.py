@@ -41,9 +41,11 @@ def training_of(estimator: str, options: dict[str, Any]) -> TrainingOptions:
     rate, fraction = options["learning_rate"], options["validation_fraction"]
     if not (_real(rate) and 0 < rate < math.inf):
         problems.append(f"learning_rate must be a finite number above 0, got {rate!r}")
-    for name in ("early_stopping", "standardize"):
-        if not isinstance(options[name], bool | np.bool_):
-            problems.append(f"{name} must be True or False, got {options[name]!r}")
+    stopping, standardize = options["early_stopping"], options["standardize"]
+    if not isinstance(stopping, bool | np.bool_) and stopping != "auto":
+        problems.append(f"early_stopping must be True, False or 'auto', got {stopping!r}")
+    if not isinstance(standardize, bool | np.bool_):
+        problems.append(f"standardize must be True or False, got {standardize!r}")
     if not (_real(fraction) and 0 < fraction < 1):
         problems.append(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     if problems:

@@ -14,6 +14,9 @@ from hma.errors import UserError
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+LEAST_TO_HOLD_OUT = 100
+"""Distinct rows from which on some are held out without being asked to."""
+
 
 class WeightedRows(NamedTuple):
     """Rows that differ from each other in input or label, and how much each of them counts.
@@ -114,6 +117,17 @@ def _given_weights(class_weight: Any, classes: NDArray[Any]) -> Floats:
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise UserError(f"class_weight must hold finite weights of at least 0, got {class_weight}")
     return weights
+
+
+def can_hold_out(rows: WeightedRows, fraction: float | None) -> bool:
+    """Tell whether rows are many enough to do without some, those of every class too."""
+    if fraction is None or len(rows.labels) < LEAST_TO_HOLD_OUT:
+        return False
+    if rows.labels.dtype.kind != "i":
+        return True
+    counts = np.bincount(rows.labels)
+    smallest = int(counts[counts > 0].min())
+    return smallest >= 2 and int(fraction * len(rows.labels)) >= int((counts > 0).sum())
 
 
 def hold_out(

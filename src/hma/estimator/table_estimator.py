@@ -26,7 +26,14 @@ from hma.estimator.learning import (
     train_epochs,
 )
 from hma.estimator.options import backbone_of, config_of, device_of, training_of, width_of
-from hma.estimator.rows import Floats, WeightedRows, checked_weights, distinct, hold_out
+from hma.estimator.rows import (
+    Floats,
+    WeightedRows,
+    can_hold_out,
+    checked_weights,
+    distinct,
+    hold_out,
+)
 from hma.explain import Explanation, explain
 from hma.model import HMA
 from hma.targets import Target
@@ -63,12 +70,12 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         momentum: float = 0.99,
         ablation: str = "hma",
         context: str = "alone",
-        max_epochs: int = 30,
+        max_epochs: int = 60,
         batch_size: int = 64,
-        learning_rate: float = 5e-3,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.15,
-        patience: int = 10,
+        learning_rate: float = 1e-3,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.2,
+        patience: int = 20,
         standardize: bool = True,
         random_state: Any = None,
         verbose: bool = False,
@@ -128,7 +135,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         weight = checked_weights(sample_weight, x)
         self._start(y[weight > 0])
         rows = self._rows(x, y, weight)
-        train, held_out = hold_out(rows, training.validation_fraction, self._seed)
+        fraction = training.validation_fraction
+        if self.early_stopping == "auto" and not can_hold_out(rows, training.validation_fraction):
+            fraction = None
+        train, held_out = hold_out(rows, fraction, self._seed)
         with own_randomness(self._device):
             model = self._build(rows)
             train_epochs(
@@ -145,7 +155,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _take_one_pass(self, x: Floats, y: NDArray[Any], weight: Floats) -> Self:
         """Go on from what was learned before, or begin."""
         training = training_of(type(self).__name__, self.get_params(deep=False))
-        if self.early_stopping:
+        if self.early_stopping is True:
             raise UserError("partial_fit sees some rows at a time; set early_stopping=False")
         rows = self._rows(x, y, weight)
         with own_randomness(self._device):

@@ -12,7 +12,9 @@ SPREAD = 0.5
 MOST = 10.0
 
 
-def temperature_for(logits: Tensor, labels: Tensor, target: Target) -> float:
+def temperature_for(
+    logits: Tensor, labels: Tensor, target: Target, weight: Tensor | None = None
+) -> float:
     r"""Return the temperature that gives held-out rows the least loss, near 1 if they are few.
 
     .. math:: T = \arg\min \sum_i \ell(z_i / T, y_i) + \frac{(\log T)^2}{2 \cdot 0.5^2}
@@ -21,6 +23,7 @@ def temperature_for(logits: Tensor, labels: Tensor, target: Target) -> float:
         logits: Of held-out rows, ``(N, C)``.
         labels: Their labels.
         target: What a label is; numbers have no temperature, so theirs is 1.
+        weight: What each row counts, ``(N,)``; None for 1.
 
     Example:
         >>> from hma.targets import Classes
@@ -31,10 +34,11 @@ def temperature_for(logits: Tensor, labels: Tensor, target: Target) -> float:
     if isinstance(target, Number) or len(labels) == 0:
         return 1.0
     logits = logits.detach().cpu().double()
+    counts = 1.0 if weight is None else weight.cpu()
 
     def cost(log_temperature: float) -> float:
         each = target.loss(logits / math.exp(log_temperature), labels.cpu())
-        return float(each.sum()) + log_temperature**2 / (2 * SPREAD**2)
+        return float((each * counts).sum()) + log_temperature**2 / (2 * SPREAD**2)
 
     low, high = -math.log(MOST), math.log(MOST)
     for _ in range(60):  # the cost is convex enough to be cut by thirds
