@@ -3,12 +3,15 @@
 import os
 import signal
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 import torch
 from skips_in_ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
 
 # Numbers may not hang on the order of a sum: HMA_TEST_THREADS=2 and ATEN_CPU_CAPABILITY change it.
+if capability := os.environ.get("ATEN_CPU_CAPABILITY"):  # compiled code is kept, and fits one only
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(gettempdir()) / f"inductor-{capability}")
 torch.set_num_threads(int(os.environ.get("HMA_TEST_THREADS", "1")))
 
 
