@@ -43,7 +43,8 @@ def test_a_folder_of_jpegs(pictures, run_hma, tmp_path):
     assert (said["label"] == "zero").mean() > 0.9
     why = tmp_path / "why.html"
     assert run_hma("explain", run, zero, "--index", 7, "-o", why).code == 0
-    assert why.read_text().count("data:image/png") == 6  # the row, and five training rows
+    # the row, and five training rows by effect, by nearness and by attention
+    assert why.read_text().count("data:image/png") == 16
 
 
 def test_an_unreadable_image_is_named_and_can_be_skipped(pictures, run_hma, refuses, tmp_path):
