@@ -7,10 +7,8 @@ from typing import Literal
 from hma.report.statistics import Calibration, Floats, Integers, Interval
 from hma.targets import Target
 
-PLAIN = "plain backbone"
-MEMORY = "HMA"
-KINDS = ("itself", "queue", "batch", "anchors", "slots")
-"""Kinds of source a prediction attends to, in the order they are shown."""
+PLAIN, MEMORY = "plain backbone", "HMA"
+KINDS = ("itself", "queue", "batch", "anchors", "slots")  # what is attended to, as it is shown
 PointKind = Literal["test", "queue", "slot"]
 POINT_KINDS: tuple[PointKind, ...] = ("test", "queue", "slot")
 
