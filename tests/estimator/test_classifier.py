@@ -163,13 +163,13 @@ def test_predicting_before_fitting_is_scikit_learns_error():
 @pytest.mark.parametrize("ablation", ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"])
 def test_every_ablation_learns_with_its_own_parts(ablation):
     context = "batch" if ablation.startswith("abd") else "alone"
-    model = HMAClassifier(ablation=ablation, context=context, max_epochs=8, random_state=0)
+    model = HMAClassifier(ablation=ablation, context=context, max_epochs=20, random_state=0)
     model.fit(IRIS, SPECIES)
     config = model.model_.config
     assert config.has_real_memory == (ablation in ("rma", "abd+rma", "hma"))
     assert (config.slots_per_class > 0) == (ablation in ("abd+syn", "hma"))
     assert config.batch_attention == (ablation not in ("rma", "param"))
-    assert model.score(IRIS, SPECIES) > 0.6  # a third by chance
+    assert model.score(IRIS, SPECIES) > 0.8
 
 
 def test_label_dim_is_rounded_up_until_the_heads_fit():
@@ -181,8 +181,8 @@ def test_label_dim_is_rounded_up_until_the_heads_fit():
 def test_a_given_module_is_copied_and_a_factory_is_called():
     module = nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.BatchNorm1d(12))
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    model = HMAClassifier(module, max_epochs=10, random_state=0).fit(IRIS, SPECIES)
-    assert model.score(IRIS, SPECIES) > 0.8
+    model = HMAClassifier(module, max_epochs=20, random_state=0).fit(IRIS, SPECIES)
+    assert model.score(IRIS, SPECIES) > 0.85
     assert model.model_.feature_dim == 12
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     asked = []
@@ -265,7 +265,7 @@ def test_partial_fit_over_chunks_learns_classes_it_was_told_of():
     for _ in range(3):
         for chunk in np.array_split(np.arange(400), 8):
             model.partial_fit(x[chunk], y[chunk], classes=["malignant", "benign"])
-    assert model.score(x[400:], y[400:]) > 0.9
+    assert model.score(x[400:], y[400:]) >= 0.93
     assert model.n_iter_ == 24
     assert model.rows_seen_ == 1200
     ids = model.model_.memory_state().ids.numpy()

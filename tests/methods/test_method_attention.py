@@ -188,7 +188,7 @@ def test_it_learns_and_repeats(make, precision):
     task, recipe = small_task(), replace(SHORT, precision=precision)
     runs = [quietly(make(lambda task: Noisy(6))(task, 0), task, recipe) for _ in range(2)]
     assert runs[0].repeatable() == runs[1].repeatable()
-    assert all(score["accuracy"] > 0.45 for score in runs[0].tests["near"].values())
+    assert all(score["accuracy"] > 0.55 for score in runs[0].tests["near"].values())
 
 
 def test_npt_is_scored_in_all_three_contexts():
