@@ -16,12 +16,12 @@ LINES = 80
 # packages the script needs, and an accuracy far above chance that it reaches anywhere
 FACTS = {
     "plain_loop.py": (["sklearn"], 0.8),
-    "lightning_callback.py": (["lightning", "sklearn"], 0.85),
+    "lightning_callback.py": (["lightning", "sklearn"], 0.9),
     "huggingface_trainer.py": (["transformers", "accelerate", "sklearn"], 0.8),
-    "skorch_digits.py": (["skorch", "sklearn"], 0.85),
+    "skorch_digits.py": (["skorch", "sklearn"], 0.9),
     "timm_frozen.py": (["timm", "torchvision", "sklearn"], 0.7),
     "graph_mutag.py": (["torch_geometric"], 0.7),
-    "vit_tuning.py": (["timm", "torchvision", "sklearn", "lightning"], 0.5),
+    "vit_tuning.py": (["timm", "torchvision", "sklearn", "lightning"], 0.6),
 }
 NEEDS_DATA = ["graph_mutag.py"]
 SLOW = ["lightning_callback.py", "huggingface_trainer.py", "skorch_digits.py", "vit_tuning.py"]
