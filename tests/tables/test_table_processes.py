@@ -16,6 +16,24 @@ from hma.tables import Cell, Processes, Results, measure, run
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 ONLY = "easy/ERM,easy/HMA"
 
+LAST_WORD = """
+import os, signal, sys, threading
+from pathlib import Path
+from hma.tables import Cell
+from hma.tables.processes import _serve
+
+class Impatient:
+    def send(self, word):
+        if word[0] != "moved":
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(word[0])
+    def poll(self, seconds):
+        threading.Event().wait()
+
+cell = Cell("TOY", "smoke", "easy", "ERM", 0)
+_serve(Impatient(), Path(sys.argv[1]), Path(sys.argv[2]), cell)
+"""
+
 
 def same_again(record):
     """Return what must be the same: files that tests write may make the checkout unclean."""
@@ -125,6 +143,17 @@ def test_ctrl_c_ends_with_one_line_and_130(toy, toy_file, results):
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "hma: stopped; the same command goes on"
     assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_request_to_end_while_the_last_word_is_said_changes_nothing(toy_file, results):
+    said = subprocess.run(
+        [sys.executable, "-c", LAST_WORD, str(toy_file), str(results.folder)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (0, "done\n", "")
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ class Processes:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(IMPORTED_ONCE)
         self._running: dict[Cell, _Running] = {}
+        self._asked_to_end = False
 
     def start(self, cell: Cell) -> None:
         """Begin with a cell, in a new process."""
@@ -86,6 +87,8 @@ class Processes:
         one.process.close()
         if one.last is not None:
             return Ended(cell, *one.last)
+        if self._asked_to_end and code == -signal.SIGTERM:  # it had hardly begun
+            return Ended(cell, "stopped", "")
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         message = f"its process died: {how}; the same command goes on from its last checkpoint"
         self._results.keep_failure(cell, Failure(message))
@@ -93,6 +96,7 @@ class Processes:
 
     def stop(self) -> None:
         """Ask all running cells to write a checkpoint and end."""
+        self._asked_to_end = True
         for one in self._running.values():
             if one.process.is_alive():
                 one.process.terminate()
@@ -139,33 +143,45 @@ class _Reporting:
 
 
 def _serve(connection: "Connection[Any, Any]", file: Path, folder: Path, cell: Cell) -> None:
-    """Work on one cell in a fresh process."""
+    """Work on one cell in a fresh process, and say how it ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the starter, which asks to end
-    signal.signal(signal.SIGTERM, _raise_interrupt)
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
-    results = Results(folder)
+    request = _RequestToEnd()
     try:
-        work(load_table(file), cell, results, _Reporting(connection))
-        last = ("done", "")
-        if (failure := results.failure(cell)) is not None:
-            last = ("failed", failure.error)
-    except HeldError:
-        last = ("busy", "")
-    except MissingDataError as error:
-        last = ("absent", str(error))
-    except (OSError, UserError) as error:  # such as a full disk: nothing could be written
-        last = ("failed", error_line(error))
+        signal.signal(signal.SIGTERM, request)
+        threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+        last = _outcome(Results(folder), file, cell, _Reporting(connection))
+        request.heard = True
     except KeyboardInterrupt:
         last = ("stopped", "")
     with suppress(OSError):
         connection.send(last)
-    connection.close()
     sys.stdout.flush()
     os._exit(0)  # nothing is left to do, and tearing torch down takes a while
 
 
-def _raise_interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def _outcome(results: Results, file: Path, cell: Cell, progress: "_Reporting") -> tuple[str, str]:
+    try:
+        work(load_table(file), cell, results, progress)
+    except HeldError:
+        return "busy", ""
+    except MissingDataError as error:
+        return "absent", str(error)
+    except (OSError, UserError) as error:  # such as a full disk: nothing could be written
+        return "failed", error_line(error)
+    failure = results.failure(cell)
+    return ("done", "") if failure is None else ("failed", failure.error)
+
+
+class _RequestToEnd:
+    """A signal that interrupts the work once, and nothing that comes after the work."""
+
+    def __init__(self) -> None:
+        self.heard = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        if not self.heard:
+            self.heard = True
+            raise KeyboardInterrupt
 
 
 def _end_with(connection: "Connection[Any, Any]") -> None:
