@@ -13,6 +13,7 @@ from torch import nn
 from hma.config import HMAConfig
 from hma.errors import UserError, reason
 from hma.files import FileError, HeldError, MissingFileError, held, no_lost_writes
+from hma.growing import shapes_to_load
 from hma.json_files import RESTORE, Default, checked, read_json, write_json
 from hma.model import HMA
 from hma.targets import Classes, Target, target_from_json
@@ -138,9 +139,7 @@ def _load(
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise CheckpointError(f"{folder} cannot be loaded: {reason(error)}") from error
     saved = _match_momentum_encoder(saved, sketch)
-    wanted = shapes_of(sketch.state_dict())
-    if "anchors" in saved and saved["anchors"][1:] == wanted["anchors"][1:]:
-        wanted["anchors"] = saved["anchors"]  # any number of them fits
+    wanted = shapes_to_load(sketch, shapes_of(sketch.state_dict()), saved)
     if problems := differing(saved, wanted):
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise CheckpointError(

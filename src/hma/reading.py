@@ -11,6 +11,7 @@ from hma.attention import Weights
 from hma.cache import ProjectionCache
 from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
 from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
+from hma.growing import Growing
 from hma.memory import Memories, projected, real_memory, synthetic_memory
 from hma.momentum import follow
 from hma.output import Output
@@ -27,7 +28,7 @@ class Trace(NamedTuple):
     synthetic: Weights | None
 
 
-class MemoryReader(nn.Module):
+class MemoryReader(Growing):
     """Lead features through the real memory, the synthetic memory and a linear head.
 
     Args:
@@ -37,6 +38,7 @@ class MemoryReader(nn.Module):
         config: Sizes and switches.
     """
 
+    growing = ("anchors",)
     anchors: Tensor
 
     def __init__(
@@ -189,9 +191,6 @@ class MemoryReader(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self._cache.clear()
-        stored = state_dict.get(prefix + "anchors")
-        if isinstance(stored, Tensor) and stored.shape[1:] == self.anchors.shape[1:]:
-            self.anchors = self.anchors.new_empty(stored.shape)  # any number of anchors fits
         theirs = {n.removeprefix(prefix): v for n, v in state_dict.items() if n.startswith(prefix)}
         args[-1].extend(other_sizes(self.state_dict(), theirs, self.num_labels))  # error messages
         super()._load_from_state_dict(state_dict, prefix, *args)

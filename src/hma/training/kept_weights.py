@@ -5,6 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from hma.errors import UserError
+from hma.growing import shapes_to_load
 from hma.methods import Learner
 from hma.methods.frozen_state import (
     changing_state,
@@ -35,8 +36,10 @@ def load_weights(learner: Learner, path: Path, sha256: str | None, remedy: str) 
         remedy: What the reader of an error should do.
     """
     module = learner.module
-    whole = frozen_state(module).keys() <= read_shapes(path, remedy=remedy).keys()
+    stored = read_shapes(path, remedy=remedy)
+    whole = frozen_state(module).keys() <= stored.keys()
     wanted = shapes_of(module.state_dict() if whole else changing_state(module))
+    wanted = shapes_to_load(module, wanted, stored)
     weights = read_tensors(path, sha256=sha256, expect=wanted, remedy=remedy)
     before = read_about(path, remedy=remedy).get(FROZEN)
     if not whole and before != frozen_sha256(module):

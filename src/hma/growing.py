@@ -1,0 +1,60 @@
+"""Buffers with as many rows as were put into them: any number of rows fits when they are loaded."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Growing(nn.Module):
+    """A module some of whose buffers have no fixed number of rows.
+
+    Example:
+        >>> import torch
+        >>> class Rows(Growing):
+        ...     growing = ("rows",)
+        ...     def __init__(self, count):
+        ...         super().__init__()
+        ...         self.register_buffer("rows", torch.zeros(count, 2))
+        >>> empty = Rows(0)
+        >>> empty.load_state_dict(Rows(3).state_dict())
+        <All keys matched successfully>
+        >>> empty.rows.shape
+        torch.Size([3, 2])
+    """
+
+    growing: ClassVar[tuple[str, ...]] = ()
+    """Buffers whose first axis may have any length."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.growing:
+            stored, own = state_dict.get(prefix + name), getattr(self, name)
+            if isinstance(stored, Tensor) and fits(tuple(stored.shape), tuple(own.shape)):
+                setattr(self, name, own.new_empty(stored.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def fits(stored: tuple[int, ...], own: tuple[int, ...]) -> bool:
+    """Return whether two shapes differ in their number of rows at most."""
+    return len(stored) == len(own) > 0 and stored[1:] == own[1:]
+
+
+def shapes_to_load(
+    module: nn.Module, wanted: Shapes, stored: Mapping[str, tuple[int, ...]]
+) -> Shapes:
+    """Return the shapes that ``module`` takes from a file: its own, rows that grow as in the file.
+
+    Args:
+        module: What is to be loaded.
+        wanted: Shapes of its tensors.
+        stored: Shapes of those in the file.
+    """
+    shapes = dict(wanted)
+    for prefix, part in module.named_modules():
+        for name in part.growing if isinstance(part, Growing) else ():
+            full = f"{prefix}.{name}" if prefix else name
+            if full in stored and full in wanted and fits(stored[full], wanted[full]):
+                shapes[full] = stored[full]
+    return shapes
