@@ -66,7 +66,7 @@ def test_all_mistakes_of_a_table_are_told_at_once(toy):
             budgets={"smoke": toy.budgets["smoke"]},
         )
     message = str(caught.value)
-    for part in ("'a/b'", "'ERN'", "'esy'", "'hard'", "budgets must be smoke, small, paper"):
+    for part in ("'a/b'", "'ERN'", "'esy'", "'hard'", "budgets must be smoke, small and paper"):
         assert part in message
 
 

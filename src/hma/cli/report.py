@@ -42,7 +42,7 @@ class Part:
     """Which part of a table."""
 
     budget: str | None = None
-    """smoke, small or paper; small if not given."""
+    """smoke, small, paper or full; small if not given."""
     only: str | None = None
     """TASK/METHOD, TASK or METHOD; * stands for anything."""
     seeds: int | None = None

@@ -60,10 +60,11 @@ def tables(*, places: Annotated[Places, Parameter(name="*")] = PLACES) -> None:
     for table in load_tables(experiments_folder(places.experiments)).values():
         counts = []
         for budget in BUDGETS:
-            cells = table.cells(budget)
+            cells = table.cells(budget) if budget in table.budgets else ()
             done = sum(results.state(cell) == "done" for cell in cells)
             failed = sum(results.state(cell) == "failed" for cell in cells)
-            counts.append(f"{done}/{len(cells)}" + (f" ({failed} failed)" if failed else ""))
+            count = f"{done}/{len(cells)}" if cells else ""
+            counts.append(count + (f" ({failed} failed)" if failed else ""))
         grid.add_row(
             table.key, table.title, str(len(table.problems)), str(len(table.rows)), *counts
         )
@@ -94,7 +95,8 @@ def run(
     seeds
         Number of seeds; the budget's if not given.
     budget
-        smoke (a minute), small (a stated reduction for two cores) or paper (the whole protocol).
+        smoke (a minute), small (a stated reduction for two cores) or the whole protocol: paper, or
+        full for a suite that is not the paper's.
     workers
         Cells at a time, each in a process of its own.
     ray

@@ -7,7 +7,7 @@ from hma.tables.processes import Processes
 from hma.tables.results import Failure, Results
 from hma.tables.run_cells import Board, Outcome, run
 from hma.tables.search_settings import Trial, search
-from hma.tables.table import BUDGETS, FULL, Budget, Cell, Problem, Row, Table
+from hma.tables.table import BUDGETS, FULL, Budget, Cell, Job, Problem, Row, Table
 from hma.training import Record
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Budget",
     "Cell",
     "Failure",
+    "Job",
     "Outcome",
     "Problem",
     "Processes",

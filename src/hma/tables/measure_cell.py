@@ -1,6 +1,7 @@
 """One cell from its definition to its record; whoever calls, the numbers are the same."""
 
 import json
+import tempfile
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,11 +16,14 @@ from hma.json_files import finite_or_none
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.tables.results import Failure, Results, definition
-from hma.tables.table import Cell, Measure, Table
+from hma.tables.table import Cell, Job, Measure, Table
 from hma.training import Progress, Record, SilentProgress, fit
 from hma.training.folder import RunFolder
 from hma.training.randomness import kept, seed_everything
 from hma.training.threads import one_thread
+
+SHARED = "shared"
+"""Folder of what the cells of a task have in common, where rows work by themselves."""
 
 
 def work(table: Table, cell: Cell, results: Results, progress: Progress | None = None) -> None:
@@ -52,6 +56,9 @@ def measure(
 ) -> Record:
     """Train and test a cell; its checkpoints go to ``folder``, if there is one."""
     row, problem = table.rows[cell.method], table.problems[cell.task]
+    if row.build is None:
+        with one_thread():
+            return _worked(table, cell, folder, progress or SilentProgress())
     with one_thread():
         task = limited(problem.task(cell.seed), table.budget(cell.budget).rows, seed=cell.seed)
         learner = row.build(problem.backbone, **row.settings)(task, cell.seed)
@@ -70,6 +77,26 @@ def measure(
         if row.measure is None:
             return record
         return replace(record, measures=_measured(row.measure, learner, task, cell))
+
+
+def _worked(table: Table, cell: Cell, folder: Path | None, progress: Progress) -> Record:
+    """Let a row come to a cell's record by itself; without a folder in one that is then removed."""
+    if folder is None:
+        with tempfile.TemporaryDirectory() as place:
+            return _worked(table, cell, Path(place) / cell.path, progress)
+    row = table.rows[cell.method]
+    assert row.work is not None
+    job = Job(
+        cell=cell,
+        problem=table.problems[cell.task],
+        settings=row.settings,
+        recipe=table.recipe(cell),
+        folder=folder,
+        shared=folder.parents[1] / SHARED,
+        progress=progress,
+    )
+    record = row.work(job)
+    return replace(record, resolved={**record.resolved, **definition(table, cell)})
 
 
 def kept_weights(table: Table, cell: Cell, folder: Path) -> bytes | None:
@@ -105,7 +132,9 @@ def absent_data(table: Table, cells: Iterable[Cell]) -> dict[str, str]:
     for cell in first.values():
         row, problem = table.rows[cell.method], table.problems[cell.task]
         try:
-            row.build(problem.backbone, **row.settings)(problem.task(cell.seed), cell.seed)
+            task = problem.task(cell.seed)
+            if row.build is not None:
+                row.build(problem.backbone, **row.settings)(task, cell.seed)
         except MissingDataError as error:
             absent[cell.task] = str(error)
         except Exception:  # its cell will say so

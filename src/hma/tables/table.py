@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from hma.config import ConfigError, wrong_choice
@@ -13,13 +13,14 @@ from hma.errors import UserError
 from hma.methods import Method
 from hma.methods.learner import BackboneFactory, Learner
 from hma.metrics import METRICS
-from hma.training import Recipe
+from hma.training import Progress, Recipe, Record
 
 Published = tuple[float, float]
 """Mean and standard deviation as the paper prints them, in percent for shares."""
 Measure = Callable[[Learner, Task], Mapping[str, Any]]
-FULL = "paper"
-BUDGETS = ("smoke", "small", FULL)
+FULL = ("paper", "full")
+"""The whole protocol of the paper, or of a suite that no paper has."""
+BUDGETS = ("smoke", "small", *FULL)
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 
@@ -60,11 +61,36 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a row with work of its own is given for a cell.
+
+    Args:
+        cell: Which number.
+        problem: The column.
+        settings: Of the row.
+        recipe: How to train.
+        folder: Where to work; one that is there already holds what was done before an interruption.
+        shared: A folder that the row's other seeds on this task share.
+        progress: Told how far it is.
+    """
+
+    cell: Cell
+    problem: Problem
+    settings: Mapping[str, Any]
+    recipe: Recipe
+    folder: Path
+    shared: Path
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A method of a table.
 
     Args:
-        build: ``build(backbone, **settings)`` returns the method.
+        build: ``build(backbone, **settings)`` returns the method, which is trained and tested.
+        work: Instead of ``build``: ``work(job)`` returns the record of a cell by itself. It can be
+            interrupted, and called again it goes on from what is in its folder.
         settings: What the method is built with, in JSON values; goes into every record.
         recipe: Fields of the recipe that are this row's own.
         search: What ``hma search`` tries, by name of a setting or of a field of the recipe.
@@ -74,7 +100,8 @@ class Row:
         keep_weights: Whether the weights are kept beside the record.
     """
 
-    build: Callable[..., Method]
+    build: Callable[..., Method] | None = None
+    work: Callable[[Job], Record] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -96,7 +123,7 @@ class Budget:
     """How much of the protocol is run.
 
     Args:
-        what: What is less than in the protocol, in a sentence; the whole of it for ``paper``.
+        what: What is less than in the protocol, in a sentence; the whole of it in ``FULL`` ones.
         recipe: How every method is trained.
         seeds: Number of seeds, taken from the front of the table's.
         per_task: Fields of the recipe that differ by task.
@@ -159,14 +186,16 @@ class Table:
             yield wrong_choice("baseline", self.baseline, rows)
         if self.metric not in METRICS:
             yield wrong_choice("metric", self.metric, tuple(METRICS))
-        if set(self.budgets) != set(BUDGETS):
-            yield f"budgets must be {', '.join(BUDGETS)}, got {', '.join(self.budgets)}"
+        if set(self.budgets) not in ({"smoke", "small", whole} for whole in FULL):
+            whole = " or ".join(FULL)
+            yield f"budgets must be smoke, small and {whole}, got {', '.join(self.budgets)}"
         for name, budget in self.budgets.items():
             if not 1 <= budget.seeds <= len(self.seeds):
                 yield f"budget {name}: seeds must be 1 to {len(self.seeds)}, got {budget.seeds}"
             for task in budget.per_task:
                 if task not in tasks:
                     yield f"budget {name}: " + wrong_choice("per_task", task, tasks)
+        yield from self._wrong_rows()
         for row, numbers in self.published.items():
             if row not in rows:
                 yield "published: " + wrong_choice("row", row, rows)
@@ -176,6 +205,16 @@ class Table:
         for task in (task for curve in self.curves.values() for task in curve):
             if task not in tasks:
                 yield "curves: " + wrong_choice("task", task, tasks)
+
+    def _wrong_rows(self) -> Iterator[str]:
+        for name, row in self.rows.items():
+            if (row.build is None) == (row.work is None):
+                yield f"row {name}: give it one of build and work"
+            if row.work is not None and (row.measure or row.keep_weights or row.search):
+                yield f"row {name}: measure, keep_weights and search are for a row with build"
+            for budget, one in self.budgets.items() if row.work is not None else ():
+                if one.rows is not None:
+                    yield f"budget {budget}: rows must be None, {name} has work of its own"
 
     def budget(self, name: str) -> Budget:
         """Return a budget by name."""

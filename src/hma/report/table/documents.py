@@ -37,7 +37,7 @@ def documents(tables: Iterable[Table], results: Results) -> dict[str, str]:
     found: dict[str, str] = {}
     lines = []
     for table in sorted(tables, key=lambda table: table.key):
-        held = [report_of(table, budget, results) for budget in BUDGETS]
+        held = [report_of(table, name, results) for name in BUDGETS if name in table.budgets]
         measured = [report for report in held if report.records]
         if not measured:
             continue

@@ -20,7 +20,8 @@ class Sheet:
     """A small table of text.
 
     Args:
-        kind: What it shows: 'overview', 'published', 'task', 'contexts', 'splits' or 'cost'.
+        kind: What it shows: 'overview', 'published', 'task', 'contexts', 'splits', 'candidates' or
+            'cost'.
         title: In a few words.
         columns: Their headings; the first ``names`` columns name a line.
         lines: Its fields.

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from hma.metrics import METRICS
 from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
+from hma.report.table.candidate_sheets import candidate_sheets
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
 from hma.report.table.sheet import Field, Sheet, named_once, titled
 from hma.report.table.table_report import Entry, Group, TableReport
@@ -13,6 +14,8 @@ from hma.tables import FULL
 
 def sheets(report: TableReport) -> tuple[Sheet, ...]:
     """Return every sheet of a report, the most important first."""
+    if report.deployments:
+        return (*candidate_sheets(report), cost_sheet(report))
     found = [sheet for group in report.groups for sheet in _overview(report, group)]
     found += [sheet for group in report.groups for sheet in _published(report, group)]
     found += [
@@ -127,7 +130,7 @@ def _published(report: TableReport, group: Group) -> Iterator[Sheet]:
     columns = ("task", "method", "published", "measured", "seeds", "difference")
     title = titled("Published and measured", group)
     note = "Difference: measured minus published."
-    if report.budget != FULL:
+    if report.budget not in FULL:
         note += (
             f" The budget {report.budget} is less than the paper's protocol, so the difference is "
             "not one of the methods."

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from hma.errors import UserError
 from hma.metrics import METRICS, Metric
+from hma.report.table.candidates import deployments, with_candidates
 from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.table_report import (
     Average,
@@ -45,8 +46,9 @@ def summarise(
     cells = table.cells(budget, only, seeds)
     held = {cell: records[cell] for cell in cells if cell in records}
     failed = {cell: failures[cell] for cell in cells if cell in failures and cell not in held}
-    entries = _entries(table, cells, held, failed)
-    methods = [name for name in table.rows if any(cell.method == name for cell in cells)]
+    shown = with_candidates(table, cells, held)
+    entries = _entries(shown.table, shown.cells, shown.records, failed)
+    methods = [n for n in shown.table.rows if any(cell.method == n for cell in shown.cells)]
     tasks = [name for name in table.problems if any(cell.task == name for cell in cells)]
     return TableReport(
         key=table.key,
@@ -56,10 +58,10 @@ def summarise(
         budget=budget,
         budget_what=table.budget(budget).what,
         seeds=tuple(sorted({cell.seed for cell in cells})),
-        methods={name: table.rows[name].what for name in methods},
+        methods={name: shown.table.rows[name].what for name in methods},
         groups=_groups(table, tasks, methods, entries),
         entries=entries,
-        costs={name: _cost(name, cells, held, failed) for name in methods},
+        costs={name: _cost(name, shown.cells, shown.records, failed) for name in methods},
         cells=len(cells),
         records=len(held),
         failures={str(cell): failure for cell, failure in sorted(failed.items())},
@@ -69,6 +71,7 @@ def summarise(
         versions=_versions(held.values()),
         notes=table.notes,
         warnings=tuple(_warnings(budget, held)),
+        deployments=deployments(held),
     )
 
 

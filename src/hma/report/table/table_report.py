@@ -1,7 +1,7 @@
 """What the report of a table says, in plain numbers; how they look is decided elsewhere."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hma.tables import Failure
 
@@ -110,6 +110,43 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """What whole runs deploy on a task, against their candidates, in one metric.
+
+    Args:
+        measured: The deployed model over seeds.
+        candidates: The same of each candidate that all seeds have.
+        shares: What each of them has of the deployed model, mean over seeds.
+        best_simple: The simple candidate with the best mean; None without one.
+        difference: Deployed minus best simple, mean over seeds.
+        seeds_error: Standard error of that mean over the seeds, paired; None of a single one.
+        rows_error: The same over the test rows of all seeds, paired row by row.
+        sign: 1 where a larger score is better, else -1.
+    """
+
+    measured: Spread
+    candidates: Mapping[str, Spread]
+    shares: Mapping[str, float]
+    best_simple: str | None
+    difference: float | None
+    seeds_error: float | None
+    rows_error: float | None
+    sign: int
+
+    def holds(self, error: float | None) -> bool | None:
+        """Tell whether the deployed model is within one error of the best simple row, or better.
+
+        None where there is nothing to compare with, or no error is known and it is worse.
+        """
+        if self.difference is None:
+            return None
+        ahead = self.sign * self.difference
+        if error is None:
+            return True if ahead >= 0 else None
+        return ahead + error >= 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableReport:
     """A table as far as it is measured.
 
@@ -130,6 +167,7 @@ class TableReport:
         versions: Package -> its versions, each with the number of records.
         notes: What a reader of the numbers must know.
         warnings: What is wrong with the records as a whole.
+        deployments: Of whole runs: metric -> task -> what is deployed against its candidates.
     """
 
     key: str
@@ -152,6 +190,7 @@ class TableReport:
     versions: Mapping[str, Mapping[str, int]]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    deployments: Mapping[str, Mapping[str, Deployed]] = field(default_factory=dict)
 
     @property
     def has_published(self) -> bool:
