@@ -28,6 +28,11 @@ class Growing(nn.Module):
     growing: ClassVar[tuple[str, ...]] = ()
     """Buffers whose first axis may have any length."""
 
+    def fill(self, **tensors: Tensor) -> None:
+        """Put tensors in the place of buffers, on their device and in their number format."""
+        for name, tensor in tensors.items():
+            setattr(self, name, tensor.detach().to(self.get_buffer(name)))
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in self.growing:
             stored, own = state_dict.get(prefix + name), getattr(self, name)
@@ -52,9 +57,17 @@ def shapes_to_load(
         stored: Shapes of those in the file.
     """
     shapes = dict(wanted)
-    for prefix, part in module.named_modules():
-        for name in part.growing if isinstance(part, Growing) else ():
-            full = f"{prefix}.{name}" if prefix else name
-            if full in stored and full in wanted and fits(stored[full], wanted[full]):
-                shapes[full] = stored[full]
+    for name in growing_names(module):
+        if name in stored and name in wanted and fits(stored[name], wanted[name]):
+            shapes[name] = stored[name]
     return shapes
+
+
+def growing_names(module: nn.Module) -> frozenset[str]:
+    """Return the names of the tensors of ``module`` that have no fixed number of rows."""
+    return frozenset(
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        if isinstance(part, Growing)
+        for name in part.growing
+    )

@@ -42,20 +42,31 @@ def nearest(queries: Tensor, keys: Tensor, *, neighbours: int, temperature: floa
         >>> nearest(torch.tensor([[0.5]]), keys, neighbours=2, temperature=1.0).weights
         tensor([[0.5000, 0.5000]])
     """
+    places, apart = nearest_rows(queries, keys, neighbours)
+    return Neighbours(places, (-apart / temperature).softmax(dim=1))
+
+
+def nearest_rows(queries: Tensor, keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return places and squared distances of the nearest keys of each query, ``(B, K)`` each.
+
+    Args:
+        queries: Features, ``(B, F)``.
+        keys: Stored features, ``(N, F)``.
+        count: ``K``; all keys if there are fewer.
+    """
     # around the middle of the keys: far from zero, expanded squares lose the difference
     middle = keys.mean(dim=0)
     queries, keys = queries - middle, keys - middle
     squares = keys.square().sum(dim=1)  # (N,)
-    count = min(neighbours, len(keys))
+    count = min(count, len(keys))
     places = [squares.new_empty(0, count, dtype=torch.long)]
-    weights = [queries.new_empty(0, count)]
+    distances = [queries.new_empty(0, count)]
     for some in torch.split(queries, max(DISTANCES_AT_ONCE // len(keys), 1)):
         # the query's own square is left out: it moves no neighbour before another
         chosen = torch.addmm(squares, some, keys.T, alpha=-2).topk(count, largest=False).indices
-        apart = (some[:, None] - keys[chosen]).square().sum(dim=2)  # (b, K)
         places.append(chosen)
-        weights.append((-apart / temperature).softmax(dim=1))
-    return Neighbours(torch.cat(places), torch.cat(weights))
+        distances.append((some[:, None] - keys[chosen]).square().sum(dim=2))  # (b, K)
+    return torch.cat(places), torch.cat(distances)
 
 
 @final

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Learner
+from hma.methods.fitted_at_once import FittedAtOnce
 from hma.methods.frozen_state import load_changing_state
 from hma.targets import Classes
+from hma.training.at_once import run_at_once
 from hma.training.between_steps import BetweenSteps
+from hma.training.conclusion import Outcome, conclude
 from hma.training.devices import fabric_for
 from hma.training.folder import RunFolder
 from hma.training.identity import Identity, identity, refuse_another_run
 from hma.training.interruption import Interrupted, StopRequests
-from hma.training.kept_weights import load_weights, write_weights
+from hma.training.kept_weights import load_weights
 from hma.training.log import NoLog, ScalarLog, TensorBoardLog
 from hma.training.loop import Training, selecting_metric
 from hma.training.progress import Progress, SilentProgress, progress_for_terminal
-from hma.training.provenance import git_commit, versions
+from hma.training.provenance import versions
 from hma.training.randomness import kept, seed_everything
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Record, Scores
@@ -47,7 +50,9 @@ def fit(
     The same call again, after an interruption of any kind, goes on from the last checkpoint and
     ends with the same weights and the same record, bit for bit on one device (a GPU needs
     ``torch.use_deterministic_algorithms``); after the end it returns the finished record. Ctrl-C
-    and SIGTERM finish the step, write a checkpoint and raise :class:`Interrupted`.
+    and SIGTERM finish the step, write a checkpoint and raise :class:`Interrupted`. A learner that
+    is fitted at once (:class:`hma.methods.fitted_at_once.FittedAtOnce`) has no steps, so no
+    optimizer, no epochs and no checkpoints either.
 
     Args:
         learner: What to train; afterwards its module holds the selected epoch's weights.
@@ -77,8 +82,10 @@ def fit(
         stack.enter_context(kept(fabric.device))
         stack.callback(setattr, learner, "run", learner.run)  # led through Fabric for a while
         seed_everything(seed, fabric.global_rank)
-        training = Training(learner, task, recipe, seed, fabric)
         shown: Progress = progress if fabric.is_global_zero else SilentProgress()
+        if isinstance(learner, FittedAtOnce):
+            return run_at_once(learner, task, recipe, run, home=home, progress=shown, fabric=fabric)
+        training = Training(learner, task, recipe, seed, fabric)
         return _Run(training, home, run, shown).complete()
 
 
@@ -160,34 +167,19 @@ class _Run:
 
     def _conclude(self, tests: dict[str, Scores]) -> Record:
         training, standing = self.training, self.training.standing
-        selected, sha256 = len(standing.epochs) - 1, None
+        selected = len(standing.epochs) - 1
         if training.recipe.selection != "last" and standing.best_epoch is not None:
             selected = standing.best_epoch
-        if self.home is not None and self.fabric.is_global_zero:
-            sha256 = write_weights(self.home.weights, training.module)
-        record = Record(
-            name=str(self.run["resolved"].get("name", training.task.name)),
-            seed=training.seed,
-            setup={name: self.run[name] for name in ("task", "method", "recipe")},
-            resolved=self.run["resolved"],
-            git_commit=git_commit(),
-            versions=dict(versions()),
-            data_fingerprint=self.run["task"]["data_fingerprint"],
-            epochs=standing.epochs,
-            selected_epoch=selected,
-            selection_rule=_selection_rule(training),
-            tests=tests,
-            weights_sha256=self.fabric.broadcast(sha256),
-            seconds=self.watch.seconds,
-            epoch_seconds=self.watch.epoch_seconds,
-            peak_memory_bytes=self.watch.peak_memory_bytes,
-            measures=self.measures,
+        rule = _selection_rule(training)
+        outcome = Outcome(standing.epochs, selected, rule, tests, self.measures)
+        return conclude(
+            training.module,
+            self.run,
+            outcome,
+            watch=self.watch,
+            home=self.home,
+            fabric=self.fabric,
         )
-        if self.home is not None and self.fabric.is_global_zero:
-            record.write(self.home.record)
-            self.home.checkpoints.clear()
-        self.fabric.barrier()
-        return record
 
 
 def _finished_before(learner: Learner, home: RunFolder, run: Identity, fabric: "Fabric") -> Record:

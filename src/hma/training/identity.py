@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hma.data import Task
 from hma.errors import UserError
+from hma.growing import growing_names
 from hma.json_files import finite_or_none
 from hma.methods import Learner
 from hma.targets import Classes
@@ -116,8 +117,9 @@ def _method(learner: Learner) -> dict[str, Any]:
 def _architecture(module: nn.Module) -> str:
     """Return a hash of the module as printed and of the names and shapes of its state."""
     printed = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module))
+    growing = growing_names(module)  # how many rows are there now is no part of what is asked for
     shapes = [
-        f"{name} {tuple(value.shape)}"
+        f"{name} {(0, *value.shape[1:]) if name in growing else tuple(value.shape)}"
         for name, value in module.state_dict().items()
         if isinstance(value, Tensor)
     ]

@@ -1,0 +1,108 @@
+"""Logistic regression; of numbers ridge regression, of several yes/no labels one for each."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hma.backbones.frozen import Frozen
+from hma.data import Task
+from hma.extras import needed
+from hma.methods.learner import BackboneFactory, Method
+from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
+from hma.methods.simple.vectors import Standardised
+from hma.targets import Classes, Number, Target, YesNo
+
+STRENGTHS = (0.003, 0.03, 0.3, 3.0)
+ABSENT = -1e4
+"""Logit of a class that no training row has."""
+Floats = NDArray[np.float64]
+Line = tuple[Floats, Floats]
+"""Weights ``(outputs, F)`` and biases ``(outputs,)``."""
+
+
+@final
+class LogisticRegression(SimpleModule):
+    """A linear layer on standardised vectors, fitted by scikit-learn."""
+
+    serves: ClassVar[tuple[type[Target], ...]] = (Classes, Number, YesNo)
+
+    def __init__(self, task: Task, backbone: Frozen | None, choices: tuple[float, ...]) -> None:
+        super().__init__(task, backbone, choices)
+        self.standardised = Standardised(self.width, active=backbone is None)
+        of_classes = isinstance(task.target, Classes)
+        outputs = task.target.table_rows if of_classes else task.target.outputs
+        self.linear = nn.Linear(self.width, outputs)
+
+    def answer(self, vectors: Tensor) -> Tensor:
+        """Return the logits of vectors."""
+        outputs: Tensor = self.linear(self.standardised(vectors))
+        if isinstance(self.target, Classes):
+            return logits_of(outputs.softmax(dim=1), self.target)
+        return outputs
+
+    @torch.no_grad()
+    def candidates(self, vectors: Tensor, labels: Tensor, seed: int) -> Iterator[dict[str, Any]]:
+        """Fit with one strength after the other: the higher, the larger the weights may be."""
+        self.standardised.take_statistics(vectors)
+        held = self.standardised.mean.device
+        x = self.standardised(vectors.to(held)).cpu().double().numpy()
+        for strength in self.choices:
+            weight, bias = _line(x, labels.numpy(), strength, self.target)
+            self.linear.weight.copy_(torch.from_numpy(weight))
+            self.linear.bias.copy_(torch.from_numpy(bias))
+            yield {"C": strength}
+
+
+def _line(x: Floats, y: Any, strength: float, target: Target) -> Line:
+    if isinstance(target, Number):
+        ridge = needed("sklearn.linear_model", "ridge regression").Ridge(1 / strength).fit(x, y)
+        return ridge.coef_[None], np.array([ridge.intercept_])
+    if isinstance(target, Classes):
+        return _of_classes(x, y, strength, target.table_rows)
+    lines = [_of_label(x, label, strength) for label in y.T]
+    return np.stack([line[0] for line in lines]), np.array([line[1] for line in lines])
+
+
+def _of_classes(x: Floats, y: Any, strength: float, count: int) -> Line:
+    """Return a line for each class; of two that the rows have, the first is held at zero."""
+    model = _fitted(x, y, strength)
+    weight, bias = np.zeros((count, x.shape[1])), np.full(count, ABSENT)
+    bias[model.classes_] = 0.0
+    lines = model.classes_[-len(model.coef_) :]
+    weight[lines], bias[lines] = model.coef_, model.intercept_
+    return weight, bias
+
+
+def _of_label(x: Floats, y: Any, strength: float) -> tuple[Floats, float]:
+    """Return the line of a yes/no label; one that is always the same has its own odds."""
+    known = ~np.isnan(y)
+    yes, count = float(y[known].sum()), int(known.sum())
+    if yes in (0.0, count):
+        return np.zeros(x.shape[1]), float(np.log((yes + 1) / (count - yes + 1)))
+    model = _fitted(x[known], y[known], strength)
+    return model.coef_[0], float(model.intercept_[0])
+
+
+def _fitted(x: Floats, y: Any, strength: float) -> Any:
+    linear = needed("sklearn.linear_model", "logistic regression")
+    with warnings.catch_warnings():  # where it stops early, the validation rows judge it as it is
+        unfinished = needed("sklearn.exceptions", "logistic regression").ConvergenceWarning
+        warnings.simplefilter("ignore", unfinished)
+        return linear.LogisticRegression(C=strength, max_iter=200).fit(x, y)
+
+
+def logistic(
+    backbone: BackboneFactory | None = None, *, strengths: tuple[float, ...] = STRENGTHS
+) -> Method:
+    """Return logistic regression, or ridge regression of a number.
+
+    Args:
+        backbone: Makes the encoder; a frozen one stands in front.
+        strengths: Inverse weights of the penalty; the validation rows choose one.
+    """
+    return simple_method(LogisticRegression, backbone, tuple(strengths))

@@ -1,0 +1,105 @@
+"""Nearest neighbours: the training rows, stored; the nearer, the more they count."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from hma.backbones.frozen import Frozen
+from hma.data import Task
+from hma.growing import Growing
+from hma.methods.learner import BackboneFactory, Method
+from hma.methods.nearest import nearest_rows
+from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
+from hma.methods.simple.vectors import Standardised
+from hma.targets import Classes, Number, SoftClasses, Target
+
+COUNTS = (1, 5, 15, 30)
+
+
+@final
+class StoredRows(Growing):
+    """Vectors and labels of training rows, and how many of them are asked.
+
+    Args:
+        width: Length of a vector.
+        target: What a label is.
+    """
+
+    growing = ("vectors", "labels")
+    vectors: Tensor
+    labels: Tensor
+    asked: Tensor
+
+    def __init__(self, width: int, target: Target) -> None:
+        super().__init__()
+        self.register_buffer("vectors", torch.empty(0, width))
+        self.register_buffer("labels", target.unknown(0))
+        self.register_buffer("asked", torch.ones((), dtype=torch.long))
+
+
+@final
+class NearestRows(SimpleModule):
+    r"""Let the nearest training rows vote, each by the inverse of its distance.
+
+    .. math:: w_i = 1 / \lVert x - x_i \rVert
+
+    Rows in the same place as the query are the only ones that count, if there are any.
+    """
+
+    serves: ClassVar[tuple[type[Target], ...]] = (Classes, SoftClasses, Number)
+
+    def __init__(self, task: Task, backbone: Frozen | None, choices: tuple[int, ...]) -> None:
+        super().__init__(task, backbone, choices)
+        self.standardised = Standardised(self.width, active=backbone is None)
+        self.stored = StoredRows(self.width, task.target)
+
+    def answer(self, vectors: Tensor) -> Tensor:
+        """Return the logits of vectors."""
+        stored = self.stored
+        queries = self.standardised(vectors)
+        places, squares = nearest_rows(queries, stored.vectors, int(stored.asked))
+        weights, labels = by_distance(squares.sqrt()), stored.labels[places]
+        if isinstance(self.target, Number):
+            return (weights * labels).sum(dim=1, keepdim=True)  # (B, K) -> (B, 1)
+        if isinstance(self.target, SoftClasses):
+            return logits_of((weights[:, :, None] * labels).sum(dim=1), self.target)
+        empty = weights.new_zeros(len(weights), self.target.table_rows)
+        return logits_of(empty.scatter_add(1, labels, weights), self.target)
+
+    def candidates(self, vectors: Tensor, labels: Tensor, seed: int) -> Iterator[dict[str, Any]]:
+        """Store the rows, and ask more and more of them."""
+        self.standardised.take_statistics(vectors)
+        device = self.stored.vectors.device
+        self.stored.fill(vectors=self.standardised(vectors.to(device)), labels=labels)
+        for count in self.choices:
+            asked = min(count, len(vectors))
+            self.stored.fill(asked=torch.tensor(asked))
+            yield {"neighbours": asked}
+
+
+def by_distance(distances: Tensor) -> Tensor:
+    """Return weights by inverse distance that sum to 1, ``(B, K)``; at distance 0 all of it.
+
+    Example:
+        >>> by_distance(torch.tensor([[1.0, 3.0], [0.0, 3.0]]))
+        tensor([[0.7500, 0.2500],
+                [1.0000, 0.0000]])
+    """
+    least = distances.min(dim=1, keepdim=True).values
+    same = (distances == 0).to(distances.dtype)
+    weights = torch.where(least > 0, least / distances, same)
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+def neighbours(
+    backbone: BackboneFactory | None = None, *, counts: tuple[int, ...] = COUNTS
+) -> Method:
+    """Return nearest neighbours.
+
+    Args:
+        backbone: Makes the encoder; a frozen one stands in front.
+        counts: How many are asked; the validation rows choose one.
+    """
+    return simple_method(NearestRows, backbone, tuple(counts))
