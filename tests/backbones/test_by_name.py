@@ -10,6 +10,7 @@ from torch import nn
 
 import hma
 from hma.backbones import GCN, GIN, Frozen, backbone_for, default_backbone, mlp
+from hma.backbones.binned_mlp import BinnedMLP
 from hma.backbones.cnn import CNN
 from hma.backbones.mlp import MLP
 from hma.backbones.resnet import ResNet18
@@ -23,6 +24,7 @@ def task(kind="image", shape=(1, 8, 8), name="pictures"):
 @pytest.mark.parametrize(
     ("spec", "kind", "shape", "expected"),
     [
+        ("binned-mlp", "table", (5,), BinnedMLP),
         ("mlp", "table", (5,), MLP),
         ("mlp", "image", (2, 4, 3), MLP),
         ("cnn", "image", (2, 8, 8), CNN),
@@ -64,13 +66,15 @@ def test_every_build_is_a_module_of_its_own():
     ],
 )
 def test_an_unknown_spec_is_refused_before_any_task_and_the_nearest_is_suggested(spec, meant):
-    with pytest.raises(UserError, match=f"one of mlp, .* got '{spec}'; did you mean {meant}") as e:
+    with pytest.raises(
+        UserError, match=f"one of .*mlp, .* got '{spec}'; did you mean {meant}"
+    ) as e:
         backbone_for(spec)
     assert "\n" not in str(e.value)
 
 
 def test_a_spec_like_nothing_else_lists_what_there_is():
-    with pytest.raises(UserError, match=r"mlp, cnn, .*hf:NAME_OR_DIR, got 'xyzzy'$"):
+    with pytest.raises(UserError, match=r"binned-mlp, mlp, cnn, .*hf:NAME_OR_DIR, got 'xyzzy'$"):
         backbone_for("xyzzy")
 
 
@@ -79,7 +83,8 @@ def test_a_spec_like_nothing_else_lists_what_there_is():
     [
         ("gin", "image", "mlp or cnn or resnet18 or timm:NAME"),
         ("cnn", "graph", "gin or gcn"),
-        ("timm:resnet18", "table", "mlp"),
+        ("timm:resnet18", "table", "binned-mlp or mlp"),
+        ("binned-mlp", "image", "mlp or cnn or resnet18"),
         ("mlp", "text", "hf:NAME_OR_DIR"),
         ("hf:bert-base-uncased", "image", "mlp or cnn"),
     ],
@@ -95,7 +100,7 @@ def test_a_spec_for_other_rows_names_both_kinds_and_what_would_fit(spec, kind, u
 @pytest.mark.parametrize(
     ("kind", "shape", "expected"),
     [
-        ("table", (30,), "mlp"),
+        ("table", (30,), "binned-mlp"),
         ("image", (1, 8, 8), "mlp"),
         ("image", (2, 14, 14), "mlp"),
         ("image", (1, 28, 28), "cnn"),

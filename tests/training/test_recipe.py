@@ -13,7 +13,7 @@ def test_all_problems_are_named_at_once():
         )
     assert str(caught.value).splitlines() == [
         "Recipe cannot run:",
-        "  - epochs must be at least 1, got 0",
+        "  - epochs must be at least 1 or None, got 0",
         "  - patience must be at least 1 or None, got 0",
         "  - lr must be above 0, got nan",
         "  - sgd_momentum must be at least 0 and below 1, got 1",

@@ -43,6 +43,17 @@ def test_the_longer_warm_up_counts():
     assert [rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
+def test_a_run_that_is_not_told_how_long_has_fifty_epochs_and_at_least_1500_steps():
+    assert [UserRecipe().steps_of(a_pass) for a_pass in (1, 7, 30, 100)] == [1500, 1505, 1500, 5000]
+    assert UserRecipe(epochs=3).steps_of(7) == 21
+    assert UserRecipe(steps=10).steps_of(7) == 10
+    task = small_task()
+    recipe = replace(UserRecipe(batch_size=len(task.train)).fixed(), patience=2, patience_steps=0)
+    record = quietly(memory_learner(task), task, replace(recipe, lr=1.0))
+    assert len(record.epochs) < 1500  # patience ends it
+    assert record.epochs[0]["lr"] == pytest.approx(1.0 / (0.05 * 1500))
+
+
 def test_the_epoch_with_the_least_loss_is_kept_and_the_logits_are_calibrated():
     task = small_task()
     learner = memory_learner(task)
@@ -89,6 +100,8 @@ def curve(losses, *, selected, epochs):
 
 def test_a_curve_that_still_improves_or_diverges_is_said_in_one_line():
     assert curve([1.0, 0.5, 0.3], selected=2, epochs=3).startswith("still improving in the last of")
+    assert curve([1.0, 0.5, 0.3], selected=2, epochs=None).startswith("still improving in the last")
     assert curve([1.0, 0.5, 0.3], selected=2, epochs=9) is None  # stopped by patience
+    assert curve([1.0, 0.5, 0.3], selected=1, epochs=None) is None
     assert curve([1.0, 0.2, 3.0], selected=1, epochs=3).startswith("the training loss rose again")
     assert curve([1.0, 0.5, 0.49999], selected=1, epochs=3) is None

@@ -1,5 +1,6 @@
 """Backbones that map a batch to features ``(B, F)``; importing them needs torch only."""
 
+from hma.backbones.binned_mlp import binned_mlp
 from hma.backbones.by_name import backbone_for, default_backbone
 from hma.backbones.cnn import cnn
 from hma.backbones.frozen import Frozen
@@ -16,6 +17,7 @@ __all__ = [
     "TransformerFeatures",
     "TunedViT",
     "backbone_for",
+    "binned_mlp",
     "cnn",
     "default_backbone",
     "mlp",

@@ -23,6 +23,7 @@ from hma.backbones.weights import expect_weights_file, load_weights, read_weight
 from hma.errors import UserError
 
 MODULES = (
+    "binned_mlp",
     "mlp",
     "cnn",
     "resnet",
@@ -51,10 +52,10 @@ def backbone_for(
     """Return a function that builds the backbone ``spec`` for a task.
 
     Args:
-        spec: ``mlp``, ``cnn``, ``resnet18``, ``gin``, ``gcn``, ``timm:NAME`` (a name of
-            ``timm.list_models()``), ``vit:NAME`` (a Vision Transformer of timm that can be tuned
-            in part) or ``hf:NAME_OR_DIR`` (a folder with a text encoder, or a name in the local
-            Hugging Face cache). Nothing is ever downloaded.
+        spec: ``binned-mlp``, ``mlp``, ``cnn``, ``resnet18``, ``gin``, ``gcn``, ``timm:NAME`` (a
+            name of ``timm.list_models()``), ``vit:NAME`` (a Vision Transformer of timm that can
+            be tuned in part) or ``hf:NAME_OR_DIR`` (a folder with a text encoder, or a name in
+            the local Hugging Face cache). Nothing is ever downloaded.
         weights: A local file to start from: safetensors, or a state dict that torch saved.
         frozen: Keep the encoder as it is; only the memory and the head learn.
         standardised: Bring its features to mean 0 and variance 1, where it is frozen.
@@ -69,8 +70,8 @@ def backbone_for(
         128
         >>> backbone_for("gni")
         Traceback (most recent call last):
-        hma.errors.UserError: backbone must be one of mlp, cnn, resnet18, gin, gcn, timm:NAME, \
-vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
+        hma.errors.UserError: backbone must be one of binned-mlp, mlp, cnn, resnet18, gin, gcn, \
+timm:NAME, vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     """
     one, name = _parsed(spec)
     path = None if weights is None else Path(weights).expanduser()
@@ -93,7 +94,8 @@ vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     def build(task: Described) -> nn.Module:
         _expect_fit(spec, one, task)
         part: Tuning = "none" if frozen else tuning
-        encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling))
+        rows = getattr(task, "train", None)
+        encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling, rows))
         if path is not None and not one.fits_weights:
             load_weights(encoder, read_weights(path), path, spec)
         if frozen and (standardised or not one.tunes):
@@ -148,7 +150,7 @@ def default_backbone(kind: Kind, shape: tuple[int, ...]) -> str:
     if kind == "graph":
         return "gin"
     if kind == "table":
-        return "mlp"
+        return "binned-mlp"
     side = max(shape[1:])
     if side <= SMALL_IMAGE:
         return "mlp"

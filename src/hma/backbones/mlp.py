@@ -34,12 +34,7 @@ class MLP(nn.Module):
         self, in_features: int, hidden: Sequence[int] = (256, 256), dropout: float = 0.0
     ) -> None:
         super().__init__()
-        if in_features < 1:
-            raise ValueError(f"in_features must be at least 1, got {in_features}")
-        if len(hidden) == 0 or min(hidden) < 1:
-            raise ValueError(f"hidden must be one or more widths of at least 1, got {hidden}")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        expect_layers(in_features, hidden, dropout)
         self.in_features = in_features
         self.feature_dim = hidden[-1]
         self.layers = nn.Sequential()
@@ -61,6 +56,16 @@ class MLP(nn.Module):
         flat = inputs.flatten(start_dim=1)  # (B, ...) -> (B, in_features)
         features: Tensor = self.layers(flat)  # (B, in_features) -> (B, F)
         return features
+
+
+def expect_layers(in_features: int, hidden: Sequence[int], dropout: float) -> None:
+    """Raise unless a multilayer perceptron of these sizes can be built."""
+    if in_features < 1:
+        raise ValueError(f"in_features must be at least 1, got {in_features}")
+    if len(hidden) == 0 or min(hidden) < 1:
+        raise ValueError(f"hidden must be one or more widths of at least 1, got {hidden}")
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
 
 
 mlp = MLP

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from hma.backbones.prompts import PromptKind
 
@@ -30,6 +30,16 @@ class Described(Protocol):
         """Shape of one row."""
 
 
+class TrainingRows(Protocol):
+    """Rows that a backbone may look at before it is trained, as a split of a task has them."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def batch(self, places: Tensor) -> Any:
+        """Return the rows at ``places``; ``x`` of it is what the backbone takes."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a user wants of a backbone.
@@ -40,6 +50,7 @@ class Asked:
         weights: A local file to start from.
         tuning, prompts: Which part trains, for backbones that can be tuned in part.
         pooling: How a text becomes one vector; None for what the encoder was made for.
+        rows: Training rows; None, or none of them, where weights are to be loaded.
     """
 
     name: str
@@ -48,6 +59,7 @@ class Asked:
     tuning: Tuning = "full"
     prompts: PromptKind | None = None
     pooling: Pool | None = None
+    rows: TrainingRows | None = None
 
 
 class ImagesWanted(NamedTuple):

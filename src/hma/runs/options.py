@@ -53,8 +53,8 @@ class BackboneOptions:
     """What makes features of the rows."""
 
     backbone: str | None = None
-    """mlp, cnn, resnet18, gin, gcn, timm:NAME, vit:NAME (can be tuned in part) or hf:NAME_OR_DIR;
-    fits the data if not given."""
+    """binned-mlp, mlp, cnn, resnet18, gin, gcn, timm:NAME, vit:NAME (can be tuned in part) or
+    hf:NAME_OR_DIR; fits the data if not given."""
     weights: str | None = None
     """Local file with weights for the backbone."""
     frozen_backbone: bool = False

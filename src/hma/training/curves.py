@@ -18,7 +18,7 @@ def curve_note(record: Record) -> str | None:
             f"the training loss rose again, from {min(losses):.3g} to {losses[-1]:.3g}: lower --lr "
             f"(now {lr:g}) or --clip-norm"
         )
-    planned = recipe.get("steps") is None and len(losses) == recipe.get("epochs")
+    planned = recipe.get("steps") is None and recipe.get("epochs") in (None, len(losses))
     if planned and record.selected_epoch == len(losses) - 1 and losses[-1] < 0.98 * losses[-2]:
         return (
             f"still improving in the last of {len(losses)} epochs: more --epochs or a higher --lr "

@@ -89,7 +89,7 @@ class Training:
             task.train.labels, recipe.batch_size, seed, recipe.balance, least, recipe.drop_last
         )
         per_pass = self.order.steps_per_epoch
-        self.steps = recipe.steps or recipe.epochs * per_pass
+        self.steps = recipe.steps_of(per_pass)
         self.per_epoch = recipe.evaluate_every_steps or per_pass
         self.epochs = -(-self.steps // self.per_epoch)
         self.rate = learning_rate(recipe, per_pass, self.steps)

@@ -36,6 +36,7 @@ LEAST_WHOLE = {
     "checkpoint_every_steps": 1,
 }
 MAY_BE_NONE = {
+    "epochs",
     "steps",
     "patience",
     "clip_norm",
@@ -45,6 +46,8 @@ MAY_BE_NONE = {
 }
 NO_EFFECT_ON_RESULTS = ("checkpoint_every_seconds", "checkpoint_every_steps")
 """Fields that may change between an interrupted run and its continuation."""
+USUAL_EPOCHS, USUAL_STEPS = 50, 1500
+"""Length of a run that is not told how long to be: the longer of the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +62,8 @@ class Recipe:
           - balance must be one of 'none', 'loss', 'sampler', got 'los'; did you mean 'loss'?
     """
 
-    epochs: int = 50
-    """Passes over the training rows."""
+    epochs: int | None = USUAL_EPOCHS
+    """Passes over the training rows; None for 50, or as many as make 1,500 steps."""
     steps: int | None = None
     """Optimizer steps to train for instead of ``epochs``; the last epoch may then be cut short."""
     batch_size: int = 64
@@ -140,6 +143,18 @@ class Recipe:
         if problems:
             raise _cannot_run(problems)
 
+    def steps_of(self, steps_per_epoch: int) -> int:
+        """Return how many steps a run has, where a pass over the training rows has so many.
+
+        Example:
+            >>> Recipe(epochs=None).steps_of(4), Recipe(epochs=2).steps_of(4)
+            (1500, 8)
+        """
+        if self.steps is not None:
+            return self.steps
+        fewest = -(-USUAL_STEPS // steps_per_epoch)
+        return (self.epochs or max(USUAL_EPOCHS, fewest)) * steps_per_epoch
+
     @property
     def round(self) -> str:
         """What ends with a validation, in a word."""
@@ -204,6 +219,8 @@ class Recipe:
 class UserRecipe(Recipe):
     """The recipe of ``hma train``: for data and models that nobody has tuned it to."""
 
+    epochs: int | None = None
+    """Passes over the training rows; 50 if not given, or as many as make 1,500 steps."""
     optimizer: OptimizerName = "adamw"
     """Which optimizer."""
     weight_decay: float = 0.01
