@@ -256,3 +256,41 @@ def test_a_number_of_classes_and_a_target_are_not_given_together():
         one_target(None, None)
     with pytest.raises(TypeError, match=r"got 3 and YesNo\(count=2\)"):
         one_target(3, YesNo(2))
+
+
+# ------------------------------------------------------------------ one answer of several
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(TARGETS), sizes, st.integers(1, 4), seeds)
+def test_a_mixed_answer_is_the_mean_of_probabilities_or_of_numbers(target, count, answers, seed):
+    said = [drawn(target, count, seed + i)[0] for i in range(answers)]
+    shares = np.random.default_rng(seed).dirichlet(np.ones(answers))
+    mixed = target.mixed(said, shares.tolist())
+    for row in range(count):
+        for k in range(target.outputs):
+            if isinstance(target, Number):
+                expected = sum(w * z[row, 0] for w, z in zip(shares, said, strict=True))
+                assert float(mixed[row, 0]) == pytest.approx(float(expected))
+                continue
+            one = target.outputs == 1 or isinstance(target, YesNo)
+            each = [sigmoid(z[row, k]) if one else softmax(z[row].numpy())[k] for z in said]
+            mean = sum(w * p for w, p in zip(shares, each, strict=True))
+            expected = math.log(mean / (1 - mean)) if one else math.log(mean)
+            assert float(mixed[row, k]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_a_mixed_answer_survives_what_is_too_sure_for_a_probability():
+    sure, unsure = torch.tensor([[800.0, -800.0]]), torch.tensor([[0.0, 0.0]])
+    mixed = Classes(2).mixed([sure, unsure], [0.5, 0.5])
+    assert mixed.exp().tolist() == [pytest.approx([0.75, 0.25])]
+    assert YesNo(2).mixed([sure, unsure], [0.5, 0.5]).sigmoid().tolist() == [
+        pytest.approx([0.75, 0.25])
+    ]
+    alone = Classes(2).mixed([sure, unsure], [0.0, 1.0])
+    assert alone.exp().tolist() == [[0.5, 0.5]]
+
+
+def test_a_mixed_answer_needs_a_share_for_each():
+    with pytest.raises(ValueError, match=r"one number for each of 2 answers, got 1"):
+        Classes(2).mixed([torch.zeros(1, 2)] * 2, [1.0])

@@ -84,7 +84,7 @@ def test_built_in_digits_with_few_labels(run_hma, tmp_path):
     ended = run_hma("train", "digits:10", *options, "-o", tmp_path / "run")
     assert ended.code == 0, ended.err
     assert scores_of(tmp_path / "run")["accuracy"] > 0.7
-    assert "with memory" in ended.out
+    assert " memory " in ended.out
     assert "plain backbone" not in ended.out
 
 

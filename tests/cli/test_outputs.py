@@ -10,6 +10,7 @@ import pytest
 from hma.config import HMAConfig
 from hma.runs import Run, RunOptions, train
 from hma.runs.deployment import Deployment
+from hma.targets import Classes
 from hma.training import Recipe, SilentProgress
 
 EVIL = "\x1b[31mred\x1b[0m[/bold]"
@@ -180,10 +181,17 @@ def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, 
     assert said not in run_hma("evaluate", run, tmp_path / "held.csv").out
 
 
-@pytest.mark.parametrize("which", ["plain", "memory"])
+@pytest.mark.parametrize("which", ["plain", "memory", "mixture"])
 def test_an_explanation_says_where_predictions_come_from_elsewhere(
     run, rows, run_hma, monkeypatch, which
 ):
-    monkeypatch.setattr(Run, "deployed", Deployment(which, "deployed: for a reason"))
+    shares = {"plain": 0.25, "memory": 0.75}
+    found = Deployment(which=which, shares=shares, losses={}, target=Classes(2))
+    monkeypatch.setattr(Run, "deployed", found)
     ended = run_hma("explain", run, rows, "--index", "1")
-    assert ("hma predict asks the plain backbone of this run" in ended.out) == (which == "plain")
+    notes = {
+        "plain": "this is about the memory; hma predict asks the plain backbone of this run",
+        "mixture": "this is about the memory, which counts 75% in what hma predict answers",
+    }
+    for name, note in notes.items():
+        assert (note in ended.out) == (which == name)

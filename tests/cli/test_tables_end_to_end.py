@@ -60,7 +60,7 @@ def test_predictions_have_the_accuracy_that_evaluate_prints(trained, cancer, run
     assert "wrote 569 predictions" in ended.out
     truth, said = pandas.read_csv(cancer)["diagnosis"], pandas.read_csv(tmp_path / "out.csv")
     accuracy = accuracy_score(truth, said["label"])
-    row = next(line for line in printed.splitlines() if "with memory" in line and "alone" in line)
+    row = next(line for line in printed.splitlines() if "mixture " in line and "alone" in line)
     assert f"{accuracy:.4f}" in row
     shares = said[["probability of benign", "probability of malignant"]]
     assert shares.sum(axis=1).sub(1).abs().max() < 1e-5
@@ -112,8 +112,8 @@ def test_the_same_command_again_shows_the_finished_run(trained, cancer, run_hma)
     before = (run / "memory" / "record.json").stat().st_mtime_ns
     again = run_hma("train", cancer, *QUICK, "-o", run)
     assert (run / "memory" / "record.json").stat().st_mtime_ns == before
-    scores = [line for line in first.out.splitlines() if "with memory" in line]
-    assert scores == [line for line in again.out.splitlines() if "with memory" in line]
+    scores = [line for line in first.out.splitlines() if " memory " in line]
+    assert scores == [line for line in again.out.splitlines() if " memory " in line]
 
 
 def test_a_run_with_other_options_is_refused_untouched(trained, cancer, refuses):

@@ -42,14 +42,14 @@ def labels(rows, run_hma):
 
 def printed_row(text, context="alone"):
     return next(
-        line.split() for line in text.splitlines() if "with memory" in line and context in line
+        line.split() for line in text.splitlines() if "mixture " in line and context in line
     )
 
 
 def test_predicted_numbers_have_the_error_that_evaluate_prints(number, rows, run_hma, tmp_path):
     run, said = number
     assert "the number price" in said
-    ended = run_hma("predict", run, rows / "number.csv", "-o", tmp_path / "out.csv", "--no-plain")
+    ended = run_hma("predict", run, rows / "number.csv", "-o", tmp_path / "out.csv")
     assert ended.code == 0, ended.err
     found = pandas.read_csv(tmp_path / "out.csv")
     assert list(found.columns) == ["row", "price"]
@@ -62,10 +62,7 @@ def test_predicted_numbers_have_the_error_that_evaluate_prints(number, rows, run
 def test_predicted_labels_have_the_area_that_evaluate_prints(labels, rows, run_hma, tmp_path):
     run, said = labels
     assert "3 yes/no labels" in said
-    assert (
-        run_hma("predict", run, rows / "labels.csv", "-o", tmp_path / "out.csv", "--no-plain").code
-        == 0
-    )
+    assert run_hma("predict", run, rows / "labels.csv", "-o", tmp_path / "out.csv").code == 0
     found = pandas.read_csv(tmp_path / "out.csv")
     assert list(found.columns) == ["row", *(f"probability of {name}" for name in "pqr")]
     truth = pandas.read_csv(rows / "labels.csv")

@@ -1,10 +1,16 @@
-"""Which learner answers, and the simple rows beside it."""
+"""What answers new rows: the mixture that validation decides, or the one that was asked for."""
 
 import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
@@ -13,52 +19,263 @@ from sklearn.preprocessing import StandardScaler
 from hma.backbones.frozen import Frozen
 from hma.backbones.mlp import mlp
 from hma.config import HMAConfig
-from hma.runs import MEMORY, PLAIN, RunOptions, train
-from hma.runs.answers import predict
-from hma.runs.deployment import deployment
+from hma.errors import UserError
+from hma.json_files import read_json, write_json
+from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, train
+from hma.runs.answers import evaluate, predict
+from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, fitted_deployment
 from hma.runs.folder import rows_for
 from hma.runs.simple_rows import simple_rows
-from hma.training import Record, SilentProgress, UserRecipe
+from hma.targets import Classes
+from hma.training import Record, SilentProgress, UserRecipe, all_logits
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("deployed")
+def options(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(120, 3)), draw.integers(0, 2, 120)
     x[:, 0] += 3 * y
     lines = ["a,b,c,label", *(f"{a},{b},{c},{k}" for (a, b, c), k in zip(x, y, strict=True))]
     (folder / "rows.csv").write_text("\n".join(lines))
-    options = RunOptions(
+    return RunOptions(
         source=str(folder / "rows.csv"),
         target=("label",),
         config=HMAConfig(queue_size=8, slots_per_class=2, label_dim=8),
         recipe=UserRecipe(epochs=2).fixed(),
     )
+
+
+@pytest.fixture(scope="module")
+def run(options, tmp_path_factory):
     said = []
-    found = train(options, folder / "run", progress=SilentProgress(), say=said.append)
+    folder = tmp_path_factory.mktemp("deployed") / "run"
+    found = train(options, folder, progress=SilentProgress(), say=said.append)
     return found, said
 
 
-def test_the_smaller_validation_loss_is_deployed_and_said(run):
+@pytest.fixture
+def copy(run, tmp_path):
+    return Run.open(shutil.copytree(run[0].folder, tmp_path / "copy"))
+
+
+def validation_logits(run):
+    split = run.prepared().task.validation
+    return {w: all_logits(run.learner(w), split, batch_size=256) for w in run.candidates}, split
+
+
+def written(run):
+    return {str(p): p.read_bytes() for p in sorted(run.folder.rglob("*")) if p.is_file()}
+
+
+def test_the_mixture_is_deployed_with_the_shares_and_losses_of_the_validation_rows(run):
     found, said = run
-    losses = {which: found.record(which).measures["validation_loss"] for which in (PLAIN, MEMORY)}
-    assert found.deployed.which == min(losses, key=losses.get)
-    assert found.deployed.why in said
-    memory, plain = found.record(MEMORY), found.record(PLAIN)
-    assert deployment(plain, memory).which != deployment(memory, plain).which
-    assert deployment(plain, plain).which == PLAIN
-    assert deployment(memory, None).which == MEMORY
+    deployed = found.deployed
+    logits, split = validation_logits(found)
+    y = split.labels.numpy()
+    chances = {w: softmax(z.double().numpy(), axis=1) for w, z in logits.items()}
+    mixed = sum(deployed.shares[w] * p for w, p in chances.items())
+    assert deployed.which == MIXTURE
+    assert math.fsum(deployed.shares.values()) == pytest.approx(1.0)
+    assert deployed.rows == len(y)
+    for which, p in [*chances.items(), (MIXTURE, mixed)]:
+        assert deployed.losses[which] == pytest.approx(log_loss(y, p, labels=[0, 1]), rel=1e-5)
+    for share in np.linspace(0.01, 0.99, 99):  # nothing on a grid costs less
+        one = share * chances[PLAIN] + (1 - share) * chances[MEMORY]
+        cost = len(y) * log_loss(y, one, labels=[0, 1]) - math.log(share) - math.log(1 - share)
+        own = [deployed.shares[w] for w in (PLAIN, MEMORY)]
+        assert len(y) * deployed.losses[MIXTURE] - np.log(own).sum() <= cost + 1e-6
+    assert deployed.why in said
 
 
-def test_predictions_are_those_of_the_deployed_learner(run, tmp_path):
+def test_the_line_names_shares_losses_and_the_better_network():
+    shares = {"plain": 0.2, "memory": 0.46, "logistic": 0.0, "boosting": 0.34}
+    losses = {"plain": 0.4, "memory": 0.35, "logistic": 0.9, "boosting": 0.36, "mixture": 0.31}
+    found = Deployment(which=MIXTURE, shares=shares, losses=losses, target=Classes(2), rows=9)
+    assert found.why == (
+        "deployed: a mixture, 46% the memory, 34% gradient boosting, 20% the plain backbone; "
+        "validation loss 0.3100 against 0.3500 for the best one alone (the memory); of the two "
+        "networks validation prefers the memory"
+    )
+    assert found.asked("boosting").why == (
+        "deployed: gradient boosting; validation loss 0.3600 against 0.3500 for the best of the "
+        "others (the memory); of the two networks validation prefers the memory"
+    )
+
+
+def test_without_validation_rows_the_two_networks_share_the_answer():
+    said = {name: torch.empty(0, 2) for name in ("plain", "memory", "neighbours")}
+    found = fitted_deployment(said, torch.empty(0, dtype=torch.long), Classes(2), {})
+    assert found.shares == {"plain": 0.5, "memory": 0.5, "neighbours": 0.0}
+    assert found.why == (
+        "deployed: a mixture, 50% the plain backbone, 50% the memory; there are no validation "
+        "rows to decide by"
+    )
+
+
+def test_another_deployment_of_a_finished_run_trains_nothing(options, copy):
+    before = written(copy)
+    said = []
+    again = train(options, copy.folder, deploy=PLAIN, progress=SilentProgress(), say=said.append)
+    assert again.deployed.which == PLAIN
+    assert again.deployed.why in said
+    changed = {name for name, data in written(copy).items() if before.get(name) != data}
+    assert changed == {str(copy.folder / DEPLOYMENT)}
+    kept = train(options, copy.folder, progress=SilentProgress())
+    assert kept.deployed.which == PLAIN  # who asks for nothing changes nothing
+    back = train(options, copy.folder, deploy=MIXTURE, progress=SilentProgress())
+    assert written(back) == before
+
+
+def test_who_is_not_trained_cannot_be_deployed(options, tmp_path):
+    with pytest.raises(UserError, match=r"--deploy must be one of mixture, memory .*got plain"):
+        train(options, tmp_path / "new", compare=False, deploy=PLAIN)
+    assert not (tmp_path / "new").exists()
+
+
+def test_predictions_are_those_of_what_is_deployed_or_asked_for(run, tmp_path):
     found, _ = run
     rows = rows_for(found, found.options.source, labelled=False)
-    for which in (None, PLAIN, MEMORY):
+    every = (None, MIXTURE, *found.candidates)
+    for which in every:
         list(predict(found, rows, tmp_path / f"{which}.csv", which=which))
-    text = {which: (tmp_path / f"{which}.csv").read_text() for which in (None, PLAIN, MEMORY)}
-    assert text[None] == text[found.deployed.which]
-    assert text[PLAIN] != text[MEMORY]
+    text = {which: (tmp_path / f"{which}.csv").read_text() for which in every}
+    assert text[None] == text[MIXTURE]
+    assert len(set(text.values())) == len(every) - 1
+    column = "probability of 1"
+    said = {w: np.genfromtxt(tmp_path / f"{w}.csv", delimiter=",", names=True) for w in every}
+    name = column.replace(" ", "_")
+    mean = sum(share * said[w][name] for w, share in found.deployed.shares.items())
+    np.testing.assert_allclose(said[None][name], mean, atol=2e-6)
+    with pytest.raises(UserError, match=r"has no 'boosting'; it has plain, memory"):
+        list(predict(found, rows, tmp_path / "none.csv", which="boosting"))
+
+
+def test_scores_of_the_mixture_are_those_of_its_own_answers(run):
+    found, _ = run
+    source = rows_for(found, found.options.source, labelled=True)
+    scored = evaluate(found, source)
+    assert list(scored) == [*found.candidates, MIXTURE]
+    split = found.preparation.split(source)
+    for context in ("alone", "batch", "batch-sorted"):
+        size = found.options.recipe.eval_batch_size
+        z = all_logits(found.learner(MIXTURE), split, batch_size=size, context=context)
+        expected = log_loss(split.labels, softmax(z.double().numpy(), axis=1))
+        assert scored[MIXTURE][context]["nll"] == pytest.approx(expected, rel=1e-5)
+
+
+# ------------------------------------------------------------------ faults
+
+
+def test_a_run_killed_before_its_deployment_goes_on(options, copy):
+    before = written(copy)
+    (copy.folder / DEPLOYMENT).unlink()
+    (copy.folder / "memory" / "model" / "hma.json").unlink()  # written after the deployment
+    with pytest.raises(UserError, match="did not finish; run its hma train command again"):
+        Run.open(copy.folder)
+    again = train(options, copy.folder, progress=SilentProgress())
+    after = written(again)
+    for name in ("deployment.json", "memory/record.json", "plain/weights.safetensors"):
+        assert after[str(copy.folder / name)] == before[str(copy.folder / name)]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hma.runs import deployment
+from hma.runs.options import RunOptions
+from hma.runs.train import train
+from hma.training import SilentProgress
+def killed(self, folder):
+    os.kill(os.getpid(), signal.SIGKILL)
+deployment.Deployment.write = killed
+train(RunOptions.read(Path(sys.argv[1])), Path(sys.argv[2]), progress=SilentProgress())
+"""
+
+
+def test_a_kill_between_records_and_deployment_is_no_finished_run(options, run, tmp_path):
+    path = run[0].folder / "run.json"
+    command = [sys.executable, "-c", KILLED, str(path), str(tmp_path / "run")]
+    ended = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert (tmp_path / "run" / "memory" / "record.json").is_file()
+    with pytest.raises(UserError, match="did not finish"):
+        Run.open(tmp_path / "run")
+    again = train(options, tmp_path / "run", progress=SilentProgress())
+    assert again.deployed == run[0].deployed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v | {"schema": 9}, "another version of hma"),
+        (lambda v: v | {"shares": {"plain": 0.5}}, "its shares are no shares of 1"),
+        (lambda v: v | {"shares": {"plain": 2.0, "memory": -1.0}}, "its shares are no shares of 1"),
+        (lambda v: v | {"shares": {"oracle": 1.0}}, "it names 'oracle', which no run has"),
+        (lambda v: v | {"deployed": "boosting"}, "it deploys 'boosting', which has no share"),
+        (lambda v: v | {"shares": 3}, "shares must be an object, got 3"),
+    ],
+)
+def test_a_damaged_deployment_is_one_line_with_its_remedy(copy, change, said):
+    path = copy.folder / DEPLOYMENT
+    write_json(path, change(read_json(path, dict)), sealed=True)
+    with pytest.raises(UserError) as caught:
+        _ = copy.deployed
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert "remove it and give the run's hma train command again" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_changed_deployment_is_refused_by_its_hash_and_made_again_once_removed(options, copy):
+    path = copy.folder / DEPLOYMENT
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b'"deployed": "mixture"', b'"deployed": "memory"'))
+    for use in (lambda: copy.deployed, lambda: train(options, copy.folder)):
+        with pytest.raises(UserError, match="does not match its own hash"):
+            use()
+    path.unlink()
+    train(options, copy.folder, progress=SilentProgress())
+    assert path.read_bytes() == before
+
+
+def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, copy):
+    path = copy.folder / DEPLOYMENT
+    values = read_json(path, dict)
+    stale = values | {"weights_sha256": values["weights_sha256"] | {"plain": "0" * 64},
+                      "shares": {"plain": 1.0, "memory": 0.0}, "deployed": "memory"}  # fmt: skip
+    write_json(path, stale, sealed=True)
+    again = train(options, copy.folder, progress=SilentProgress())
+    assert read_json(path, dict) == values | {"deployed": "memory"}
+    assert again.deployed.which == MEMORY
+
+
+# ------------------------------------------------------------------ folders from before
+
+
+def test_a_folder_from_before_deploys_the_network_with_the_smaller_loss(copy):
+    (copy.folder / DEPLOYMENT).unlink()
+    losses = {which: copy.record(which).measures["validation_loss"] for which in (PLAIN, MEMORY)}
+    assert copy.deployed.which == min(losses, key=losses.get)
+    memory, plain = copy.record(MEMORY), copy.record(PLAIN)
+    both = (
+        deployment_before(a, b, Classes(2)).which for a, b in [(plain, memory), (memory, plain)]
+    )
+    assert len(set(both)) == 2
+    assert deployment_before(plain, plain, Classes(2)).which == PLAIN
+    assert deployment_before(memory, None, Classes(2)).why == (
+        "deployed: the memory, nothing was trained beside it"
+    )
+
+
+def test_records_without_losses_leave_the_memory(run):
+    values = run[0].record(PLAIN).to_json()
+    del values["measures"]
+    values["epochs"] = [{**epoch, "validation": {}} for epoch in values["epochs"]]
+    old = Record.from_json(values)
+    found = deployment_before(old, old, Classes(2))
+    assert found.which == MEMORY
+    assert found.why == "deployed: the memory; the validation losses are not known"
 
 
 def test_the_memory_is_selected_in_the_context_that_answers(run):
@@ -109,11 +326,3 @@ def test_frozen_features_are_standardised_by_the_training_rows_and_kept():
     again.load_state_dict(backbone.state_dict())
     torch.testing.assert_close(again(x), backbone(x))
     assert "mean" not in Frozen(mlp(3, hidden=(5,))).state_dict()
-
-
-def test_records_without_losses_leave_the_memory(run):
-    values = run[0].record(PLAIN).to_json()
-    del values["measures"]
-    values["epochs"] = [{**epoch, "validation": {}} for epoch in values["epochs"]]
-    old = Record.from_json(values)
-    assert deployment(old, old).which == MEMORY

@@ -8,10 +8,10 @@ from rich.progress import Progress
 
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
-from hma.cli.show import NAMES, score_table
+from hma.cli.show import row_name, score_table
 from hma.cli.terminal import Terminal
 from hma.data import Source, labelled_rows
-from hma.runs import MEMORY, PLAIN, Run
+from hma.runs import Run, Which
 from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
@@ -53,7 +53,8 @@ def evaluate(
         skip_bad_files=skip_bad_files,
     )
     found = evaluate_run(opened, rows, progress=progress_for_terminal(lines=True))
-    scores = {(rows.name, NAMES[which]): contexts for which, contexts in found.items()}
+    kind = opened.preparation.target
+    scores = {(rows.name, row_name(which, kind)): contexts for which, contexts in found.items()}
     terminal = Terminal()
     scored = len(labelled_rows(rows))
     terminal.print(score_table(scores, title=f"{scored} rows of {source}"))
@@ -74,7 +75,7 @@ def predict(
     *,
     output: Annotated[Path, Parameter(alias="-o")],
     context: Literal["alone", "batch"] = "alone",
-    plain: bool | None = None,
+    which: Annotated[Which | None, Parameter(name="--with")] = None,
     batch_size: Annotated[int, Parameter(validator=at_least(1))] = 256,
     overwrite: bool = False,
     skip_bad_files: bool = False,
@@ -95,9 +96,8 @@ def predict(
     context
         'alone' never lets other rows change a row's prediction; 'batch' lets it see the rows
         beside it in the source, --batch-size of them together.
-    plain
-        Ask the plain backbone, or with --no-plain the memory; by default what the validation
-        rows preferred when the run was trained.
+    which
+        Ask this one alone, or the mixture; by default what hma train deployed.
     batch_size
         Rows at a time.
     overwrite
@@ -108,7 +108,6 @@ def predict(
     output = output_file(output, overwrite=overwrite, endings=ENDINGS)
     opened = Run.open(run)
     rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
-    which = None if plain is None else PLAIN if plain else MEMORY
     done = 0
     terminal = Terminal()
     quiet = not terminal.is_terminal

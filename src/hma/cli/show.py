@@ -5,24 +5,27 @@ from collections.abc import Mapping
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hma.runs import MEMORY, PLAIN, Run
+from hma.runs import Run, Which, title
+from hma.targets import Target
 from hma.training import Scores
 
-NAMES = {PLAIN: "plain backbone", MEMORY: "with memory"}
+
+def row_name(which: Which, target: Target) -> str:
+    """Return the name of a candidate at the beginning of a row."""
+    return title(which, target).removeprefix("the ")
 
 
 def comparison(run: Run) -> Table:
     """Return the test scores of a run, the plain backbone first."""
-    methods = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
-    records = {NAMES[which]: run.record(which) for which in methods}
+    target = run.preparation.target
+    records = {row_name(which, target): run.record(which) for which in run.candidates}
     tests = dict.fromkeys(test for record in records.values() for test in record.tests)
     if not tests:
-        title = "Validation scores: there are no test rows"
         kept = {
             ("validation", name): record.epochs[record.selected_epoch]["validation"]
             for name, record in records.items()
         }
-        return score_table(kept, title=title)
+        return score_table(kept, title="Validation scores: there are no test rows")
     return score_table(
         {(test, name): record.tests[test] for test in tests for name, record in records.items()},
         title="Test scores",

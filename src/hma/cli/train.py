@@ -12,7 +12,7 @@ from hma.cli.show import comparison
 from hma.cli.terminal import Terminal
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
-from hma.runs import RunOptions, write_page
+from hma.runs import RunOptions, Which, write_page
 from hma.runs import train as train_run
 from hma.runs.options import BackboneOptions, DataOptions
 from hma.training import UserRecipe, first_process, progress_for_terminal
@@ -50,6 +50,7 @@ def train(
     *,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     compare: Annotated[bool, Parameter(group="Training")] = True,
+    deploy: Annotated[Which | None, Parameter(group="Training")] = None,
     report: Annotated[bool, Parameter(group="Training")] = True,
     seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
     download: Annotated[bool, Parameter(group="Data")] = False,
@@ -64,7 +65,7 @@ def train(
     recipe: Annotated[UserRecipe, Parameter(name="*", group="Training")] = RECIPE,
     device: Annotated[DeviceOptions, Parameter(name="*", group="Training")] = DEVICE,
 ) -> None:
-    """Train a model with memory on your data, and the plain backbone beside it.
+    """Train a memory, the plain backbone and simple methods on your data; deploy their mixture.
 
     The same command again continues an interrupted run, or shows a finished one.
 
@@ -78,7 +79,11 @@ def train(
     output
         Run folder; runs/NAME if not given.
     compare
-        Also train the plain backbone, for an honest comparison.
+        Also train the plain backbone and simple methods, and mix their answers with the memory's
+        as far as the validation rows trust each.
+    deploy
+        Who answers new rows: the mixture, or one of them alone. On a finished run another answer
+        trains nothing again; by default the mixture, or what the run has.
     report
         Write the page of the run.
     seed
@@ -103,6 +108,7 @@ def train(
         options,
         folder,
         compare=compare,
+        deploy=deploy,
         download=download,
         accelerator=device.accelerator,
         devices=device.devices,

@@ -1,8 +1,19 @@
 """A run folder: train into it, open it again, answer and explain with it."""
 
-from hma.runs.folder import MEMORY, PLAIN, Run
+from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.folder import Run
 from hma.runs.options import RunOptions
 from hma.runs.page import write_page
 from hma.runs.train import train
 
-__all__ = ["MEMORY", "PLAIN", "Run", "RunOptions", "train", "write_page"]
+__all__ = [
+    "MEMORY",
+    "MIXTURE",
+    "PLAIN",
+    "Run",
+    "RunOptions",
+    "Which",
+    "title",
+    "train",
+    "write_page",
+]

@@ -1,43 +1,82 @@
 """What a trained run says of new rows: scores where they have labels, predictions where not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
-from hma.data import Source, labelled_rows, stream
+from hma.data import Source, Split, labelled_rows, stream
 from hma.errors import UserError
 from hma.files import written_whole
 from hma.methods import Learner
-from hma.methods.cached_features import encoded_once
-from hma.runs.folder import ENCODED, MEMORY, PLAIN, Run, Which
+from hma.methods.cached_features import Tick, encoded_once
+from hma.methods.mixture import Mixture
+from hma.metrics import scores
+from hma.runs.folder import ENCODED, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
-from hma.training import Progress, Scores, counted
-from hma.training import evaluate as score
+from hma.training import Progress, Scores, all_logits, counted
 
 __all__ = ["ENDINGS", "evaluate", "predict"]
 
 
 def evaluate(run: Run, source: Source, *, progress: Progress | None = None) -> dict[Which, Scores]:
-    """Return the scores of both learners in every context on labelled rows.
+    """Return the scores of every candidate and of the mixture, in every context.
 
     A frozen backbone encodes the rows once for all of them.
     """
     if source.labels is None:
         raise UserError(f"{source.name} has no labels to evaluate against; use hma predict")
     split = run.preparation.split(source, labelled_rows(source))
-    methods: list[Which] = [PLAIN, MEMORY] if run.has_plain else [MEMORY]
-    rows = run.options.recipe.eval_batch_size
-    target = run.preparation.target
-    learners = {which: run.learner(which) for which in methods}
+    target, learners = run.preparation.target, run.learners()
     with counted(progress, "encoding") as tick:
         known = encoded_once(split, [*learners.values()], batch_size=ENCODED, tick=tick)
+    with counted(progress, "scoring") as tick:
+        said = answers(learners, known, run.options.recipe.eval_batch_size, tick)
     return {
-        which: score(learner, known, batch_size=rows, target=target)
-        for which, learner in learners.items()
+        which: {c: scores(logits, split.labels, target=target) for c, logits in found.items()}
+        for which, found in said.items()
     }
+
+
+def answers(
+    learners: Mapping[Which, Learner], split: Split, batch_size: int, tick: Tick
+) -> dict[Which, dict[str, Tensor]]:
+    """Return the logits of every learner ``(N, outputs)`` in each of its contexts.
+
+    What a mixture of them says follows from what they say: nothing is computed twice.
+
+    Args:
+        learners: Candidates, and perhaps their mixture, as :meth:`Run.learners` has them.
+        split: Rows.
+        batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
+        tick: Called with the rows that are answered, over all passes, and with all of them.
+    """
+    alone = {which: one for which, one in learners.items() if not isinstance(one, Mixture)}
+    passes = sum(len(learner.contexts) for learner in alone.values())
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done = min(done + batch_size, passes * len(split))
+        tick(done, passes * len(split))
+
+    found = {
+        which: {
+            context: all_logits(learner, split, batch_size=batch_size, context=context, tick=count)
+            for context in learner.contexts
+        }
+        for which, learner in alone.items()
+    }
+    for learner in alone.values():
+        learner.use(learner.contexts[0])
+    for which, learner in learners.items():
+        if isinstance(learner, Mixture):
+            each = {name: found[cast("Which", name)] for name in learner.learners}
+            found[which] = learner.mixed(each)
+    return found
 
 
 def predict(
@@ -55,11 +94,8 @@ def predict(
     are taken as the source has them, so in context 'batch' a row sees its neighbours there. The
     learner that the run deployed answers, unless ``which`` names another.
     """
-    which = run.deployed.which if which is None else which
-    if which == PLAIN and not run.has_plain:
-        raise UserError(f"{run.folder} has no plain backbone: it was trained with --no-compare")
-    learner = run.learner(which)
-    _use(learner, learner.contexts[0] if which == PLAIN else context)
+    learner = run.learner(run.deployed.which if which is None else which)
+    _use(learner, context)
     target, names = run.preparation.target, run.preparation.classes
     pictures = source.kind == "image"  # a picture is known by the name of its file
     columns: dict[str, Content] = {"row": "text" if pictures else "place"}

@@ -1,14 +1,14 @@
-"""A run folder, opened: its options, its preparation, its two trained learners."""
+"""A run folder, opened: its options, its preparation, its trained candidates."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from hma.backbones import Frozen
 from hma.checkpoint import MANIFEST, load
@@ -26,14 +26,17 @@ from hma.data import (
 )
 from hma.errors import UserError
 from hma.json_files import read_json
-from hma.methods import Learner, erm
+from hma.methods import Learner
 from hma.methods.memory import WithMemory
-from hma.runs.deployment import MEMORY, PLAIN, Deployment, Which, deployment
+from hma.methods.mixture import Mixture
+from hma.model import HMA
+from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PLAIN, Which, method_of
+from hma.runs.deployment import Deployment, deployment_before, read_deployment
 from hma.runs.options import REMEDY, RunOptions
 from hma.training import Record
 from hma.training.kept_weights import load_weights
 
-__all__ = ["MEMORY", "PLAIN", "Run", "Which", "prepared_from", "rows_for", "source_from"]
+__all__ = ["MEMORY", "MIXTURE", "PLAIN", "Run", "Which", "prepared_from", "rows_for", "source_from"]
 
 OPTIONS, PREPARATION, PLACES = "run.json", "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
@@ -81,19 +84,22 @@ class Run:
         return found
 
     @property
-    def has_plain(self) -> bool:
-        """Whether the plain backbone was trained beside the memory."""
-        return (self.folder / PLAIN / "record.json").is_file()
+    def candidates(self) -> tuple[Which, ...]:
+        """What was trained side by side, the plain backbone first."""
+        return tuple(n for n in CANDIDATES if (self.folder / n / "record.json").is_file())
 
     def record(self, which: Which) -> Record:
-        """Return the record of one of the two trainings."""
+        """Return the record of one of the trainings."""
         return Record.read(self.folder / which / "record.json")
 
     @property
     def deployed(self) -> Deployment:
-        """Which of the two answers new rows by default, and why."""
-        plain = self.record(PLAIN) if self.has_plain else None
-        return deployment(self.record(MEMORY), plain)
+        """What answers new rows by default, and why."""
+        found = read_deployment(self.folder, self.preparation.target)
+        if found is not None:
+            return found
+        plain = self.record(PLAIN) if PLAIN in self.candidates else None
+        return deployment_before(self.record(MEMORY), plain, self.preparation.target)
 
     @property
     def simple_rows(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -110,27 +116,60 @@ class Run:
         return prepared_from(self.options)
 
     def learner(self, which: Which) -> Learner:
-        """Return one of the two trained learners, in eval mode."""
-        with warnings.catch_warnings():  # a frozen backbone gets its weights from the run
-            warnings.simplefilter("ignore")
-            backbone = self.options.backbone_factory()
-        shape = _Shape(self.folder.name, self.preparation.kind, self.preparation.shape)
+        """Return one of the trained candidates, or their mixture, in eval mode.
+
+        A frozen backbone is one and the same object for all of them.
+        """
+        if which == MIXTURE:
+            return self._mixture({name: self.learner(name) for name in self._shares})
+        if which not in self.candidates:
+            known = ", ".join((*self.candidates, MIXTURE))
+            raise UserError(f"{self.folder} has no {which!r}; it has {known}")
         if which == MEMORY:
-            model = load(self.folder / MODEL, backbone(shape))
-            return WithMemory(model, alone=True)
-        task = _bare_task(self.preparation)
-        learner = erm(backbone)(task, self.options.seed)
-        path = self.folder / PLAIN / "weights.safetensors"
-        if isinstance(encoder := cast("Any", learner.module).backbone, Frozen):
-            encoder.load_state_dict(self._frozen_backbone)  # kept once, with the memory
-        load_weights(learner, path, self.record(PLAIN).weights_sha256, REMEDY)
+            return WithMemory(self._model(self._backbone), alone=True)
+        method = method_of(which, lambda task: self._backbone)
+        learner = method(_bare_task(self.preparation), self.options.seed)
+        path = self.folder / which / "weights.safetensors"
+        load_weights(learner, path, self.record(which).weights_sha256, REMEDY)
         learner.module.eval()
         return learner
 
+    def learners(self) -> dict[Which, Learner]:
+        """Return every candidate, and where there are several the mixture of the same objects."""
+        found = {which: self.learner(which) for which in self.candidates}
+        if len(found) > 1:
+            found[MIXTURE] = self._mixture(found)
+        return found
+
+    @property
+    def _shares(self) -> Mapping[Which, float]:
+        return self.deployed.asked(MIXTURE).counted
+
+    def _mixture(self, learners: Mapping[Which, Learner]) -> Mixture:
+        shares: dict[str, float] = dict(self._shares.items())
+        return Mixture({name: learners[name] for name in self._shares}, shares)
+
+    @property
+    def _backbone(self) -> nn.Module:
+        """A backbone to give weights to, or the frozen one with its weights."""
+        return self._frozen or self._fresh()
+
     @cached_property
-    def _frozen_backbone(self) -> dict[str, Tensor]:
-        state = cast("WithMemory", self.learner(MEMORY)).model.backbone.state_dict()
-        return dict(state)
+    def _frozen(self) -> Frozen | None:
+        if not self.options.frozen_backbone:
+            return None
+        backbone = self._fresh()
+        self._model(backbone)  # it is kept once, with the memory
+        return cast("Frozen", backbone)
+
+    def _fresh(self) -> nn.Module:
+        with warnings.catch_warnings():  # a frozen backbone gets its weights from the run
+            warnings.simplefilter("ignore")
+            backbone = self.options.backbone_factory()
+        return backbone(_Shape(self.folder.name, self.preparation.kind, self.preparation.shape))
+
+    def _model(self, backbone: nn.Module) -> HMA:
+        return load(self.folder / MODEL, backbone)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     prepared = training_task(run)
     rows = run.options.recipe.eval_batch_size
     memory = run.learner(MEMORY)
-    plain = run.learner(PLAIN) if run.has_plain else None
+    plain = run.learner(PLAIN) if PLAIN in run.candidates else None
     assert isinstance(memory, WithMemory)
     task = with_features(run, prepared.task, memory, progress)
     tested = {MEMORY: _tested(task)}
@@ -86,7 +86,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         about,
         tests,
         memory_record=run.record(MEMORY).to_json(),
-        plain_record=run.record(PLAIN).to_json() if run.has_plain else None,
+        plain_record=run.record(PLAIN).to_json() if PLAIN in run.candidates else None,
         plain=None if plain is None else plain.module,
         training_rows=_training_rows(prepared, memory, task.train),
         simple=run.simple_rows,

@@ -1,8 +1,11 @@
-"""Train into a run folder: the plain backbone first, then the same backbone with memory."""
+"""Train into a run folder: candidates side by side, then the mixture of them that answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from hma.backbones.by_name import default_backbone
 from hma.checkpoint import is_saved, save
@@ -13,19 +16,17 @@ from hma.json_files import write_json
 from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
-from hma.runs.deployment import NAMES
+from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.deployment import fitted_deployment, read_deployment
 from hma.runs.folder import (
     ENCODED,
     FEATURES,
-    MEMORY,
     MODEL,
     OPTIONS,
     PLACES,
-    PLAIN,
     PREPARATION,
     SIMPLE,
     Run,
-    Which,
     prepared_from,
 )
 from hma.runs.options import RunOptions
@@ -33,6 +34,8 @@ from hma.runs.simple_rows import best_simple_line, simple_rows
 from hma.targets import Number, YesNo
 from hma.training import (
     Progress,
+    Record,
+    all_logits,
     counted,
     curve_note,
     ending_together,
@@ -50,6 +53,7 @@ def train(
     folder: Path,
     *,
     compare: bool = True,
+    deploy: Which | None = None,
     download: bool = False,
     accelerator: str = "auto",
     devices: int | None = None,
@@ -64,7 +68,8 @@ def train(
     Args:
         options: Data, backbone, memory, recipe, seed.
         folder: The run folder; made if needed. One with other options is refused untouched.
-        compare: Also train the plain backbone, for an honest comparison.
+        compare: Also train the plain backbone and simple methods, and mix their answers.
+        deploy: Who answers new rows; None for the mixture, or for what a finished run has.
         download: Fetch built-in data that is not there.
         accelerator, devices: Where to compute, see :func:`hma.training.fabric_for`.
         progress: Shows how far the training is.
@@ -76,11 +81,14 @@ def train(
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
     learners = _learners(options, task, compare)
+    _expect_deployable(deploy, learners)
     if first_process():
         _claim(folder, options)
         _describe(prepared, options, say)
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
+        said: dict[Which, Tensor] = {}
+        records: dict[Which, Record] = {}
         for which, learner in learners.items():
             shown = progress if fabric.is_global_zero else None
             with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
@@ -89,7 +97,7 @@ def train(
                 )
             if which == PLAIN and fabric.is_global_zero:
                 _measure_simple_rows(rows, folder, options.seed, say)
-            record = fit(
+            records[which] = fit(
                 learner,
                 rows,
                 options.recipe,
@@ -99,18 +107,57 @@ def train(
                 progress=progress,
                 fabric=fabric,
             )
-            if fabric.is_global_zero and (note := curve_note(record)):
-                say(f"{NAMES[which]}: {note}")
-        memory = learners[MEMORY]
-        assert isinstance(memory, WithMemory)
-        if fabric.is_global_zero and not is_saved(memory.model, folder / MODEL):
-            write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
-            write_json(folder / PLACES, prepared.places, sealed=True)
-            save(memory.model, folder / MODEL, overwrite=True)
+            if fabric.is_global_zero and (note := curve_note(records[which])):
+                say(f"{title(which, task.target)}: {note}")
+            said[which] = _validation_logits(learner, rows, options)
+        if fabric.is_global_zero:
+            _conclude(folder, prepared, learners, records, said, deploy)
     run = Run.open(folder)
     if first_process():
         say(run.deployed.why)
     return run
+
+
+def _validation_logits(learner: Learner, task: Task, options: RunOptions) -> Tensor:
+    """Return what a candidate says of the validation rows; all processes take part."""
+    if not len(task.validation):
+        return torch.empty(0, task.target.outputs)
+    batch_size = options.recipe.eval_batch_size
+    logits = all_logits(learner, task.validation, batch_size=batch_size)
+    learner.use(learner.contexts[0])
+    return logits
+
+
+def _conclude(
+    folder: Path,
+    prepared: Prepared,
+    learners: Mapping[Which, Learner],
+    records: Mapping[Which, Record],
+    said: Mapping[Which, Tensor],
+    deploy: Which | None,
+) -> None:
+    """Write what a finished run has beside its records; the model, which marks it so, last."""
+    task, memory = prepared.task, learners[MEMORY]
+    assert isinstance(memory, WithMemory)
+    weights = {which: record.weights_sha256 for which, record in records.items()}
+    before = read_deployment(folder, task.target)
+    now = before
+    if now is None or now.weights != weights:
+        now = fitted_deployment(said, task.validation.labels, task.target, weights)
+        now = now.asked(None if before is None else before.which)
+    now = now.asked(deploy)
+    if now != before:
+        now.write(folder)
+    if not is_saved(memory.model, folder / MODEL):
+        write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
+        write_json(folder / PLACES, prepared.places, sealed=True)
+        save(memory.model, folder / MODEL, overwrite=True)
+
+
+def _expect_deployable(deploy: Which | None, learners: Iterable[Which]) -> None:
+    if deploy is not None and deploy not in (*learners, MIXTURE):
+        known = ", ".join((MIXTURE, *learners))
+        raise UserError(f"--deploy must be one of {known} for this run, got {deploy}")
 
 
 def _measure_simple_rows(task: Task, folder: Path, seed: int, say: Says) -> None:

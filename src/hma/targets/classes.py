@@ -1,5 +1,6 @@
 """One class out of several, or one logit for two."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, embedding, one_hot
 
 from hma.targets.checks import expect_count, expect_none, expect_rows
+from hma.targets.mixing import Shares, log_mean_probability, log_odds_of_mean
 from hma.targets.target import UNKNOWN, Target
 
 
@@ -89,6 +91,10 @@ class Classes(Target):
             return logits.float().softmax(dim=1)
         positive = logits.float().sigmoid()
         return torch.cat([1 - positive, positive], dim=1)  # (B, 1) -> (B, 2)
+
+    def mixed(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+        """Return the log of the mean probability of each class; of one logit its log odds."""
+        return (log_mean_probability if self.count > 1 else log_odds_of_mean)(logits, shares)
 
     def decided(self, logits: Tensor) -> Tensor:
         """Return the likeliest class id, ``(B,)``."""

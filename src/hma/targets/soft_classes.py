@@ -1,6 +1,7 @@
 """Soft labels: distributions over classes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -10,6 +11,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from hma.targets.checks import expect_count, expect_none, expect_rows, or_mask
 from hma.targets.classes import Classes
+from hma.targets.mixing import Shares, log_mean_probability
 from hma.targets.target import Target
 
 
@@ -79,6 +81,10 @@ class SoftClasses(Target):
     def expected(self, logits: Tensor) -> Tensor:
         """Return the probability of each class, ``(B, C)``."""
         return Classes(self.count).expected(logits)
+
+    def mixed(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+        """Return the log of the mean probability of each class."""
+        return log_mean_probability(logits, shares)
 
     def decided(self, logits: Tensor) -> Tensor:
         """Return the likeliest class id, ``(B,)``."""

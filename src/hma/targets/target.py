@@ -1,10 +1,13 @@
 """What every kind of label can do."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
+
+from hma.targets.mixing import Shares, mean_output
 
 UNKNOWN = -1
 """Class id or sample id of a row whose writer did not know it."""
@@ -81,6 +84,18 @@ class Target(ABC):
             table: The label table, MASK last.
         """
         return self.mix(stored).to(table.dtype) @ table
+
+    def mixed(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+        """Return the logits of one answer in which each of several counts its share.
+
+        By default the weighted mean of the outputs; where they stand for probabilities those are
+        mixed instead.
+
+        Args:
+            logits: Of each answer, ``(B, outputs)``.
+            shares: What each counts: at least 0, summing to 1.
+        """
+        return mean_output(logits, shares)
 
     def given(self, stored: Tensor) -> Tensor:
         """Return stored labels in the form of ``y``."""

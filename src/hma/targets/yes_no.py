@@ -1,6 +1,7 @@
 """Several yes/no labels, some of them missing."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from hma.targets.checks import expect_count, expect_none, expect_rows, or_mask
+from hma.targets.mixing import Shares, log_odds_of_mean
 from hma.targets.target import UNKNOWN, Target
 
 
@@ -93,6 +95,10 @@ class YesNo(Target):
     def expected(self, logits: Tensor) -> Tensor:
         """Return the probability of each yes, ``(B, T)``."""
         return logits.float().sigmoid()
+
+    def mixed(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+        """Return the log odds of the mean probability of each yes."""
+        return log_odds_of_mean(logits, shares)
 
     def decided(self, logits: Tensor) -> Tensor:
         """Return 0 or 1 for each label, ``(B, T)``."""

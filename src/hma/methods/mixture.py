@@ -1,0 +1,152 @@
+"""Several trained learners that answer together, each as far as held-out rows trust it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from hma.backbones.frozen import Frozen
+from hma.errors import UserError
+from hma.methods.learner import Learner, OutputModule
+from hma.output import Output
+from hma.targets import Number, Target
+
+MOST_NUMBERS = 2**22
+"""Outputs of one learner that shares are fitted to; of more rows some are taken, evenly."""
+LEAST_ERROR = 1e-12
+
+
+def fitted_shares(logits: Sequence[Tensor], labels: Tensor, target: Target) -> list[float]:
+    r"""Return what each learner counts: the shares with the least loss on held-out rows.
+
+    .. math:: \arg\min_w \sum_i \ell\Big(\sum_m w_m p_{mi},\, y_i\Big) - \sum_m \log w_m
+
+    over shares that sum to 1. The second sum pulls weakly towards equal shares, as one more row
+    for each learner would that it alone answers. Squared errors of numbers are counted in units
+    of the least mean squared error, as the logarithm of a normal density has them. A learner
+    whose outputs are not all finite gets no share.
+
+    Args:
+        logits: Of each learner on the same rows, ``(N, outputs)``.
+        labels: Of these rows.
+        target: What a label is.
+
+    Example:
+        >>> from hma.targets import Classes
+        >>> right, wrong = torch.tensor([[3.0, 0.0]] * 50), torch.tensor([[0.0, 3.0]] * 50)
+        >>> shares = fitted_shares([right, wrong], torch.zeros(50, dtype=torch.long), Classes(2))
+        >>> [round(share, 2) for share in shares]
+        [0.98, 0.02]
+    """
+    sound = [m for m, said in enumerate(logits) if bool(said.isfinite().all())]
+    if not sound or len(labels) == 0:
+        raise UserError("shares must be fitted to finite outputs of at least one row, got none")
+    rows = _some_rows(len(labels), target.outputs)
+    said = [logits[m][rows].detach().cpu().double() for m in sound]
+    labels = labels[rows].cpu()
+    unit = 1.0
+    if isinstance(target, Number):
+        unit = 2 * max(min(float(target.loss(z, labels).mean()) for z in said), LEAST_ERROR)
+    free = torch.zeros(len(said), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [free],
+        max_iter=200,
+        tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
+
+    def cost() -> Tensor:
+        optimizer.zero_grad()
+        found = target.loss(target.mixed(said, free.softmax(dim=0)), labels).sum() / unit
+        found = found - free.log_softmax(dim=0).sum()
+        found.backward()  # type: ignore[no-untyped-call]
+        return found
+
+    with torch.enable_grad():
+        optimizer.step(cost)  # type: ignore[no-untyped-call]
+    shares = dict(zip(sound, free.detach().softmax(dim=0).tolist(), strict=True))
+    return [shares.get(m, 0.0) for m in range(len(logits))]
+
+
+def _some_rows(count: int, outputs: int) -> Tensor:
+    most = max(MOST_NUMBERS // outputs, 1)
+    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
+
+
+@final
+class MixedModule(OutputModule):
+    """Modules side by side, their answers mixed; a frozen backbone that they share runs once.
+
+    Args:
+        modules: What answers, by name.
+        shares: What each counts, summing to 1.
+        target: What a label is.
+    """
+
+    shares: Tensor
+
+    def __init__(
+        self, modules: Mapping[str, nn.Module], shares: Sequence[float], target: Target
+    ) -> None:
+        super().__init__()
+        self.each = nn.ModuleDict(modules)
+        self.target = target
+        self.register_buffer("shares", torch.tensor(shares))
+        backbones = [getattr(module, "backbone", None) for module in modules.values()]
+        first = backbones[0]
+        shared = isinstance(first, Frozen) and all(one is first for one in backbones)
+        self.backbone = first if shared else None
+
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return the mixed logits, and the features of the first module."""
+        if features is None and self.backbone is not None:
+            features = self.backbone(x)
+        said = [cast("OutputModule", module).output(x, features) for module in self.each.values()]
+        return Output(
+            self.target.mixed([one.logits for one in said], self.shares), said[0].features
+        )
+
+
+@final
+class Mixture(Learner):
+    """Answer with the weighted mean probability of several trained learners.
+
+    Args:
+        learners: What answers, by name.
+        shares: What each counts, summing to 1; learners without a share are not asked.
+    """
+
+    def __init__(self, learners: Mapping[str, Learner], shares: Mapping[str, float]) -> None:
+        self.learners = {name: one for name, one in learners.items() if shares.get(name, 0.0) > 0}
+        self.shares = {name: shares[name] for name in self.learners}
+        own = [*self.shares.values()]
+        if not math.isclose(math.fsum(own), 1.0, abs_tol=1e-6):
+            raise UserError(f"shares of the learners must sum to 1, got {math.fsum(own):g}")
+        target = next(iter(self.learners.values())).target
+        modules = {name: learner.module for name, learner in self.learners.items()}
+        super().__init__(MixedModule(modules, own, target).eval(), target)
+        known = [context for one in self.learners.values() for context in one.contexts]
+        self.contexts = tuple(dict.fromkeys(known))
+
+    def use(self, context: str) -> None:
+        """Switch every learner to ``context``, or to its own first one if it has no such."""
+        for learner in self.learners.values():
+            learner.use(context if context in learner.contexts else learner.contexts[0])
+
+    def mixed(self, said: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the logits of the mixture in each context, from those of its learners.
+
+        Args:
+            said: Learner -> context -> logits of the same rows, ``(N, outputs)``.
+        """
+        found = {}
+        for context in self.contexts:
+            each = [
+                said[name].get(context, said[name][learner.contexts[0]])
+                for name, learner in self.learners.items()
+            ]
+            found[context] = self.target.mixed(each, list(self.shares.values()))
+        return found
