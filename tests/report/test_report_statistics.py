@@ -14,8 +14,10 @@ from hma.extras import torchmetrics_classification
 from hma.report import statistics
 from hma.report.statistics import (
     bootstrap,
+    bootstrap_over_seeds,
     calibration,
     mcnemar,
+    paired_t_test,
     percentile_interval,
     resampled,
     wilson,
@@ -119,6 +121,93 @@ def test_the_interval_of_a_difference_covers_the_truth_about_95_times_in_100():
         found = percentile_interval(0.0, drawn[1] - drawn[0])
         covered += found.low <= 0.1 <= found.high  # P(hard + 0.3 u < c) = c - 0.15
     assert 0.90 <= covered / 300 <= 0.985
+
+
+# ------------------------------------------------------------------------------- over seeds
+
+
+def means(values):
+    """One metric: the weighted mean of a value for each row."""
+    return [lambda weights, v=np.asarray(values): v @ weights / weights.sum(axis=0)]
+
+
+@pytest.mark.parametrize("same_rows", [False, True])
+def test_with_one_seed_it_is_the_bootstrap_over_rows(same_rows):
+    values = np.random.default_rng(0).normal(size=30)
+    draws = {"resamples": 200, "seed": 5}
+    found = bootstrap_over_seeds([means(values)], rows=[30], same_rows=same_rows, **draws)
+    np.testing.assert_array_equal(found, bootstrap(means(values), rows=30, **draws))
+
+
+@pytest.mark.parametrize("same_rows", [False, True])
+def test_where_rows_are_alike_it_is_the_bootstrap_over_seeds(same_rows):
+    levels = np.array([0.1, 0.4, 0.5, 0.9])
+    found = bootstrap_over_seeds(
+        [means(np.full(7, level)) for level in levels],
+        rows=[7] * 4,
+        resamples=300,
+        seed=2,
+        same_rows=same_rows,
+    )
+    expected = bootstrap(means(levels), rows=4, resamples=300, seed=2 + 4)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_both_kinds_of_luck_are_in_its_spread():
+    generator = np.random.default_rng(1)
+    values = generator.normal(size=(6, 40)) + generator.normal(size=(6, 1))
+    drawn = bootstrap_over_seeds(
+        [means(rows) for rows in values], rows=[40] * 6, resamples=40_000, seed=0
+    )
+    within = values.var(axis=1).mean() / 40 / 6  # rows of a drawn seed
+    between = values.mean(axis=1).var() / 6
+    assert drawn.var() == pytest.approx(within + between, rel=0.04)
+
+
+def test_rows_that_all_seeds_share_do_not_average_out():
+    rows = np.random.default_rng(1).normal(size=40)
+    drawn = bootstrap_over_seeds(
+        [means(rows)] * 6, rows=[40] * 6, resamples=40_000, seed=0, same_rows=True
+    )
+    assert drawn.var() == pytest.approx(rows.var() / 40, rel=0.04)
+
+
+@pytest.mark.parametrize("same_rows", [False, True])
+def test_its_interval_covers_the_truth_about_95_times_in_100(same_rows):
+    generator = np.random.default_rng(0)
+    seeds, rows, covered, trials = 5, 80, 0, 300
+    for trial in range(trials):
+        noise = generator.normal(size=(1 if same_rows else seeds, rows))
+        values = noise + generator.normal(size=(seeds, 1)) / math.sqrt(rows)
+        drawn = bootstrap_over_seeds(
+            [means(v) for v in values],
+            rows=[rows] * seeds,
+            resamples=300,
+            seed=trial,
+            same_rows=same_rows,
+        )
+        found = percentile_interval(float(values.mean()), drawn[0])
+        covered += found.low <= 0 <= found.high
+    assert 0.91 <= covered / trials <= 0.99
+
+
+def test_seeds_may_have_different_numbers_of_rows():
+    drawn = bootstrap_over_seeds(
+        [means(np.zeros(3)), means(np.ones(50))], rows=[3, 50], resamples=400, seed=0
+    )
+    assert set(drawn[0]) == {0.0, 0.5, 1.0}
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=12).filter(lambda d: len({*d}) > 1))
+def test_the_test_over_seeds_is_scipys(differences):
+    expected = scipy.stats.ttest_1samp(differences, 0).pvalue
+    assert paired_t_test(differences) == pytest.approx(expected, rel=1e-9)
+
+
+def test_differences_without_any_spread_are_certain_or_nothing():
+    assert paired_t_test([0.1, 0.1, 0.1]) == 0
+    assert paired_t_test([0.0, 0.0]) == 1
 
 
 def test_replicates_without_a_value_are_left_out():

@@ -87,6 +87,23 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return float(test.pvalue)
 
 
+def paired_t_test(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p-value of a mean difference over seeds; None with fewer than two.
+
+    Example:
+        >>> round(paired_t_test([0.1, 0.2, 0.3]), 4), paired_t_test([0.1])
+        (0.0742, None)
+    """
+    count = len(differences)
+    if count < 2:
+        return None
+    mean, error = np.mean(differences), np.std(differences, ddof=1) / np.sqrt(count)
+    if error < 1e-12:  # no spread at all: whatever there is, is there with every seed
+        return 1.0 if abs(mean) < 1e-12 else 0.0
+    scaled = abs(mean) / error
+    return float(2 * needed("scipy.stats", "the report").t.sf(scaled, count - 1))
+
+
 def resampled(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
     """Yield how often each row is drawn, ``(rows, R)`` at a time, ``resamples`` draws in all.
 
@@ -125,6 +142,48 @@ def bootstrap(metrics: Sequence[OfWeights], *, rows: int, resamples: int, seed: 
     """
     draws = resampled(rows, resamples, seed)
     return np.concatenate([np.stack([metric(c) for metric in metrics]) for c in draws], axis=1)
+
+
+def bootstrap_over_seeds(
+    metrics: Sequence[Sequence[OfWeights]],
+    *,
+    rows: Sequence[int],
+    resamples: int,
+    seed: int,
+    same_rows: bool = False,
+) -> Floats:
+    """Return the mean over seeds of every metric, ``(metrics, resamples)``: two kinds of luck.
+
+    A draw takes as many seeds as there are, with replacement, and for each of them as many of its
+    test rows. Every metric sees the same draws, so two lines may be subtracted. With one seed this
+    is :func:`bootstrap`.
+
+    Args:
+        metrics: What to compute, in the same order for each seed.
+        rows: Number of test rows of each seed.
+        resamples: How often to draw.
+        seed: Decides the draws.
+        same_rows: Whether all seeds were tested on the same rows: a draw then takes the same for
+            all, since their luck is shared.
+
+    Example:
+        >>> right = [np.array([1.0, 1.0, 0.0, 1.0]), np.array([0.0, 0.0, 0.0, 0.0])]
+        >>> shares = [[lambda counts, r=r: r @ counts / counts.sum(axis=0)] for r in right]
+        >>> bootstrap_over_seeds(shares, rows=[4, 4], resamples=5, seed=0)
+        array([[0.25 , 0.875, 0.125, 0.5  , 0.375]])
+    """
+    taken = np.concatenate(list(resampled(len(rows), resamples, seed + len(rows))), axis=1)
+    total = np.zeros((len(metrics[0]), resamples))
+    for place, (own, count) in enumerate(zip(metrics, rows, strict=True)):
+        times = taken[place].astype(np.int64)  # how often each draw takes this seed
+        if same_rows:
+            drawn = bootstrap(own, rows=count, resamples=resamples, seed=seed)
+            total += np.where(times > 0, times * drawn, 0.0)
+        elif times.sum():
+            drawn = bootstrap(own, rows=count, resamples=int(times.sum()), seed=seed + place)
+            draws = np.repeat(np.arange(resamples), times)
+            total += [np.bincount(draws, line, minlength=resamples) for line in drawn]
+    return total / len(rows)
 
 
 def percentile_interval(value: float, replicates: Floats, level: float = LEVEL) -> Interval:
