@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.progress import Progress
 
+from hma.cli.opening import opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.show import row_name, score_table
@@ -27,6 +28,7 @@ def evaluate(
     target: tuple[str, ...] = (),
     skip_missing_labels: bool = False,
     skip_bad_files: bool = False,
+    seed: int | None = None,
 ) -> None:
     """Score a run on labelled rows, in every inference context.
 
@@ -42,8 +44,10 @@ def evaluate(
         Leave out rows without a label.
     skip_bad_files
         Leave out images that cannot be read, and count them.
+    seed
+        Of a run with several seeds, which one to ask; the first if not given.
     """
-    opened = Run.open(run)
+    opened = opened_run(run, seed)
     rows = rows_for(
         opened,
         source,
@@ -79,6 +83,7 @@ def predict(
     batch_size: Annotated[int, Parameter(validator=at_least(1))] = 256,
     overwrite: bool = False,
     skip_bad_files: bool = False,
+    seed: int | None = None,
 ) -> None:
     """Write a prediction for every row, as CSV or Parquet.
 
@@ -104,9 +109,11 @@ def predict(
         Replace an existing file.
     skip_bad_files
         Leave out images that cannot be read, and count them.
+    seed
+        Of a run with several seeds, which one to ask; the first if not given.
     """
     output = output_file(output, overwrite=overwrite, endings=ENDINGS)
-    opened = Run.open(run)
+    opened = opened_run(run, seed)
     rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
     done = 0
     terminal = Terminal()

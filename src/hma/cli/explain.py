@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
+from hma.cli.opening import opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
 from hma.report.numbers import percent
-from hma.runs import MEMORY, Run
+from hma.runs import MEMORY
 from hma.runs.deployment import Deployment
 from hma.runs.explanation import RowExplanation, as_page, explain_row
 from hma.runs.folder import rows_for
@@ -27,6 +28,7 @@ def explain(
     context: Literal["alone", "batch"] = "alone",
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     overwrite: bool = False,
+    seed: int | None = None,
 ) -> None:
     """Show what moved one prediction, which training rows are like it, and what it looked at.
 
@@ -49,10 +51,12 @@ def explain(
         Also write a page, with pictures where rows are pictures.
     overwrite
         Replace an existing page.
+    seed
+        Of a run with several seeds, which one to explain; the first if not given.
     """
     if output is not None:
         output = output_file(output, overwrite=overwrite)
-    opened = Run.open(run)
+    opened = opened_run(run, seed)
     rows = rows_for(opened, source, labelled=False)
     found = explain_row(opened, rows, index, top=top, context=context)
     terminal = Terminal()

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from hma.cli.opening import opened_run
 from hma.cli.outputs import output_file, output_folder
 from hma.cli.run import PLACES, Places
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.files import written_whole
+from hma.report.seeds.verdict import verdict
 from hma.report.table import (
     TableReport,
     latex,
@@ -22,7 +24,8 @@ from hma.report.table import (
     write_documents,
 )
 from hma.report.table.documents import report_of
-from hma.runs import Run, write_page
+from hma.runs import SeveralRuns, write_page
+from hma.runs.seeds import is_several
 from hma.tables import Results, Table, experiments_folder, find_table, load_tables
 from hma.training import progress_for_terminal
 
@@ -58,6 +61,7 @@ def report(
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     format: Format | None = None,
     overwrite: bool = False,
+    seed: int | None = None,
     part: Annotated[Part, Parameter(name="*")] = WHOLE,
     places: Annotated[Places, Parameter(name="*")] = PLACES,
 ) -> None:
@@ -77,13 +81,15 @@ def report(
         terminal, markdown, latex or html; by the suffix of the output if not given.
     overwrite
         Replace the file that --output names; documents of 'all' are always made anew.
+    seed
+        Of a run with several seeds, the page of one of them; the comparison if not given.
     """
     if output is not None and what != ALL:
         output = output_file(output, overwrite=overwrite)
     if what == ALL:
         _report_all(output or DOCUMENTS, format, part, places)
     elif Path(what).exists() or Path(what).name != what:  # never a table: those are programs
-        _report_run(Path(what), output, format, part)
+        _report_run(Path(what), output, format, part, seed)
     else:
         table = _table(what, places)
         found = report_of(
@@ -92,14 +98,23 @@ def report(
         _write(found, output, format or _format(output), overwrite)
 
 
-def _report_run(run: Path, output: Path | None, format: Format | None, part: Part) -> None:
+def _report_run(
+    run: Path, output: Path | None, format: Format | None, part: Part, seed: int | None
+) -> None:
     if format not in (None, "html"):
         raise UserError(f"the report of a run is a page: --format must be html, got {format}")
     if part != WHOLE:
         raise UserError(f"{run} is a run: --budget, --only and --seeds are for tables")
     terminal = Terminal()
     progress = progress_for_terminal(lines=True)
-    page = write_page(Run.open(run), output, progress=progress, say=terminal.say)
+    if seed is None and is_several(run):
+        found = SeveralRuns.open(run)
+        report = found.report(progress)
+        page = found.write_page(report, output)
+        terminal.say(f"verdict: {verdict(report, report.tests[0]).headline}")
+    else:
+        opened = opened_run(run, seed)
+        page = write_page(opened, output, progress=progress, say=terminal.say)
     terminal.say(f"wrote {page}")
 
 

@@ -2,20 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, default_name_transform
 
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_folder
 from hma.cli.show import comparison
+from hma.cli.show_seeds import seed_tables
 from hma.cli.terminal import Terminal
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
-from hma.runs import RunOptions, Which, write_page
+from hma.report.seeds.verdict import verdict
+from hma.runs import RunOptions, SeveralRuns, Which, train_seeds, write_page
 from hma.runs import train as train_run
 from hma.runs.options import BackboneOptions, DataOptions
-from hma.training import UserRecipe, first_process, progress_for_terminal
+from hma.training import Progress, UserRecipe, first_process, progress_for_terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ def train(
     deploy: Annotated[Which | None, Parameter(group="Training")] = None,
     report: Annotated[bool, Parameter(group="Training")] = True,
     seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
+    seeds: Annotated[int | None, Parameter(group="Training", validator=at_least(1))] = None,
     download: Annotated[bool, Parameter(group="Data")] = False,
     data: Annotated[DataOptions, Parameter(name="*", group="Data", negative_iterable=())] = DATA,
     preparation: Annotated[
@@ -88,6 +91,9 @@ def train(
         Write the page of the run.
     seed
         Decides splits, first weights and the order of rows.
+    seeds
+        Train with this many seeds, from --seed on, each into a folder of its own, and compare over
+        seeds and rows; a larger number later adds the missing ones.
     download
         Fetch built-in data that is not there yet.
     """
@@ -104,21 +110,37 @@ def train(
     named = Path("runs") / (Path(source).stem or source).replace(":", "-")
     folder = output_folder(output or named)
     progress = progress_for_terminal(lines=True)
-    run = train_run(
-        options,
-        folder,
-        compare=compare,
-        deploy=deploy,
-        download=download,
-        accelerator=device.accelerator,
-        devices=device.devices,
-        progress=progress,
-        say=terminal.say,
-    )
-    if not first_process():
-        return
-    terminal.print(comparison(run))
-    if report:
-        page = write_page(run, progress=progress, say=terminal.say)
-        terminal.say(f"report: {page}")
+    how: dict[str, Any] = {
+        "compare": compare,
+        "deploy": deploy,
+        "download": download,
+        "accelerator": device.accelerator,
+        "devices": device.devices,
+        "progress": progress,
+        "say": terminal.say,
+    }
+    if seeds is not None:
+        several = train_seeds(options, folder, seeds, pages=report, **how)
+        _show_seeds(terminal, several, progress, page=report)
+    else:
+        run = train_run(options, folder, **how)
+        if not first_process():
+            return
+        terminal.print(comparison(run))
+        if report:
+            page = write_page(run, progress=progress, say=terminal.say)
+            terminal.say(f"report: {page}")
     terminal.say(f"run folder: {folder}")
+
+
+def _show_seeds(
+    terminal: Terminal, found: SeveralRuns, progress: Progress | None, *, page: bool
+) -> None:
+    report = found.report(progress)
+    for table in seed_tables(report):
+        terminal.print(table)
+    for note in report.notes:
+        terminal.say(f"note: {note}")
+    terminal.say(f"verdict: {verdict(report, report.tests[0]).headline}")
+    if page:
+        terminal.say(f"report: {found.write_page(report)}")

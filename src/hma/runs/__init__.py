@@ -4,6 +4,7 @@ from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.folder import Run
 from hma.runs.options import RunOptions
 from hma.runs.page import write_page
+from hma.runs.seeds import SeveralRuns, train_seeds
 from hma.runs.train import train
 
 __all__ = [
@@ -12,8 +13,10 @@ __all__ = [
     "PLAIN",
     "Run",
     "RunOptions",
+    "SeveralRuns",
     "Which",
     "title",
     "train",
+    "train_seeds",
     "write_page",
 ]

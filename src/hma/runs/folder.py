@@ -32,13 +32,13 @@ from hma.methods.mixture import Mixture
 from hma.model import HMA
 from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PLAIN, Which, method_of
 from hma.runs.deployment import Deployment, deployment_before, read_deployment
-from hma.runs.options import REMEDY, RunOptions
+from hma.runs.options import OPTIONS, REMEDY, RunOptions
 from hma.training import Record
 from hma.training.kept_weights import load_weights
 
 __all__ = ["MEMORY", "MIXTURE", "PLAIN", "Run", "Which", "prepared_from", "rows_for", "source_from"]
 
-OPTIONS, PREPARATION, PLACES = "run.json", "preparation.json", "places.json"
+PREPARATION, PLACES = "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
 SIMPLE = "simple.json"
 FEATURES = "features"

@@ -12,12 +12,17 @@ from hma.backbones.named_backbone import Described, Pool
 from hma.config import HMAConfig
 from hma.data import Aim, PreparationOptions, is_builtin
 from hma.errors import UserError, reason
+from hma.files import is_empty, no_lost_writes
 from hma.json_files import dataclass_from_json, read_json, write_json
 from hma.training import Recipe
+from hma.training.identity import differences
 
+OPTIONS = "run.json"
 SCHEMA = 2
 """Version of the layout of a run folder."""
 REMEDY = "train again in a new folder"
+SEVERAL = "several_seeds"
+"""Marks the options of a folder that holds a run for each of several seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +148,8 @@ class RunOptions(DataOptions, BackboneOptions):
         return {"schema": SCHEMA} | asdict(self) | {"target": target}
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read what :meth:`write` wrote."""
+    def read(cls, path: Path, *, several: bool = False) -> Self:
+        """Read what :meth:`write` wrote, with the same ``several``."""
         values = read_json(path, {"schema": int}, remedy=REMEDY)
         schema = values.pop("schema")
         if schema != SCHEMA:
@@ -152,20 +157,43 @@ class RunOptions(DataOptions, BackboneOptions):
                 f"{path} was written by another version of hma (schema {schema}, this one reads "
                 f"{SCHEMA}); use that version, or train again"
             )
+        if values.pop(SEVERAL, False) != several:
+            held = f"several runs; give one of them, such as {path.parent / 'seed-0'}, or --seeds"
+            raise UserError(
+                f"{path.parent} holds {'a single run; give another folder' if several else held}"
+            )
         columns = values.get("target")
         values.setdefault("standard_features", False)  # of runs from before there was a choice
         values["target"] = [columns] if isinstance(columns, str) else columns or []
         try:
             found = dataclass_from_json(cls, values)
-            if found.backbone is None:
+            if found.backbone is None and not several:
                 raise ValueError("it names no backbone")
             return found
         except ValueError as error:
             raise UserError(f"{path} is damaged: {reason(error)}; {REMEDY}") from error
 
-    def write(self, path: Path) -> None:
-        """Write the options, sealed."""
-        write_json(path, self.to_json(), sealed=True)
+    def write(self, path: Path, *, several: bool = False) -> None:
+        """Write the options, sealed; those of several seeds as they were asked for."""
+        write_json(path, self.to_json() | ({SEVERAL: True} if several else {}), sealed=True)
+
+
+def claim(folder: Path, options: RunOptions, *, several: bool = False) -> None:
+    """Make ``folder`` that of ``options``, or refuse it if it holds something else."""
+    path = folder / OPTIONS
+    if path.exists():
+        held = RunOptions.read(path, several=several)
+        if differing := differences(held.to_json(), options.to_json()):
+            raise UserError(
+                f"{folder} holds a run with other options: {'; '.join(differing)}. Give the same "
+                "options to continue it, or another folder with --output"
+            )
+        return
+    if folder.exists() and not is_empty(folder):
+        raise UserError(f"{folder} is not empty and no run of hma; give another --output")
+    with no_lost_writes(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    options.write(path, several=several)
 
 
 def _from_root(encoder: str) -> str:

@@ -11,7 +11,6 @@ from hma.backbones.by_name import default_backbone
 from hma.checkpoint import is_saved, save
 from hma.data import Prepared, Task
 from hma.errors import UserError
-from hma.files import is_empty, no_lost_writes
 from hma.json_files import write_json
 from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.cached_features import with_known_features
@@ -22,14 +21,13 @@ from hma.runs.folder import (
     ENCODED,
     FEATURES,
     MODEL,
-    OPTIONS,
     PLACES,
     PREPARATION,
     SIMPLE,
     Run,
     prepared_from,
 )
-from hma.runs.options import RunOptions
+from hma.runs.options import RunOptions, claim
 from hma.runs.simple_rows import best_simple_line, simple_rows
 from hma.targets import Number, YesNo
 from hma.training import (
@@ -43,7 +41,6 @@ from hma.training import (
     first_process,
     fit,
 )
-from hma.training.identity import differences
 
 Says = Callable[[str], None]
 
@@ -83,7 +80,7 @@ def train(
     learners = _learners(options, task, compare)
     _expect_deployable(deploy, learners)
     if first_process():
-        _claim(folder, options)
+        claim(folder, options)
         _describe(prepared, options, say)
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
@@ -199,21 +196,3 @@ def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Lea
     methods: dict[Which, Method] = {PLAIN: erm(backbone)} if compare else {}
     methods[MEMORY] = with_hma(backbone, options.config, alone=True)
     return {which: method(task, options.seed) for which, method in methods.items()}
-
-
-def _claim(folder: Path, options: RunOptions) -> None:
-    """Make ``folder`` that of ``options``, or refuse it if it holds something else."""
-    path = folder / OPTIONS
-    if path.exists():
-        differing = differences(RunOptions.read(path).to_json(), options.to_json())
-        if differing:
-            raise UserError(
-                f"{folder} holds a run with other options: {'; '.join(differing)}. Give the same "
-                "options to continue it, or another folder with --output"
-            )
-        return
-    if folder.exists() and not is_empty(folder):
-        raise UserError(f"{folder} is not empty and no run of hma; give another --output")
-    with no_lost_writes(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    options.write(path)

@@ -76,6 +76,7 @@ class Comparison:
         differences: HMA minus plain for each metric, by the paired bootstrap.
         only_plain, only_memory: Rows that only one of them gets right; of classes only.
         p_value: McNemar's exact test on those rows; None where rows are not right or wrong.
+        p_over_seeds: Paired t-test over seeds; None where there is one.
     """
 
     context: str
@@ -83,6 +84,7 @@ class Comparison:
     only_plain: int = 0
     only_memory: int = 0
     p_value: float | None = None
+    p_over_seeds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,12 +87,12 @@ def beyond_chance(metric: str, found: Comparison) -> bool:
     """Tell whether a difference is more than luck with the test rows.
 
     The interval of the difference must leave 0 out; for the accuracy McNemar's exact test
-    must agree.
+    must agree, and over several seeds the paired t-test.
     """
     ends = found.differences[metric]
     apart = ends.low > 0 or ends.high < 0
-    tested = METRICS[metric].interval == "wilson" and found.p_value is not None
-    return apart and (not tested or (found.p_value or 0.0) < CHANCE)
+    tests = [found.p_over_seeds, found.p_value if METRICS[metric].interval == "wilson" else None]
+    return apart and all(p is None or p < CHANCE for p in tests)
 
 
 def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verdict:
