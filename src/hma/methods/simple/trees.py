@@ -43,7 +43,6 @@ class Trees(Growing):
     missing_left: Tensor
     value: Tensor
     roots: Tensor
-    depth: Tensor
 
     def __init__(self, values: int) -> None:
         super().__init__()
@@ -53,7 +52,6 @@ class Trees(Growing):
         self.register_buffer("threshold", torch.empty(0))
         self.register_buffer("missing_left", torch.empty(0, dtype=torch.bool))
         self.register_buffer("value", torch.empty(0, values))
-        self.register_buffer("depth", torch.zeros((), dtype=whole))
 
     def take(self, trees: Sequence[Nodes]) -> None:
         """Hold these trees and no others."""
@@ -70,8 +68,7 @@ class Trees(Growing):
         joined["threshold"] = rounded_down(joined["threshold"])
         joined["value"] = joined["value"].reshape(len(own), -1)
         tensors = {name: torch.from_numpy(array) for name, array in joined.items()}
-        depth = _depth(tensors["left"], tensors["right"], torch.from_numpy(roots))
-        self.fill(**tensors, roots=torch.from_numpy(roots), depth=torch.tensor(depth))
+        self.fill(**tensors, roots=torch.from_numpy(roots))
 
     def answers(self, vectors: Tensor) -> Tensor:
         """Return what stands at the leaf of each tree, ``(B, F)`` to ``(B, trees, values)``."""
@@ -79,12 +76,23 @@ class Trees(Growing):
         return torch.cat([self.value[self._leaves(some)] for some in torch.split(vectors, rows)])
 
     def _leaves(self, vectors: Tensor) -> Tensor:
-        node = self.roots.expand(len(vectors), -1)  # (B, trees)
-        for _ in range(int(self.depth)):
-            seen = vectors.gather(1, self.feature[node])
-            lower = torch.where(seen.isnan(), self.missing_left[node], seen <= self.threshold[node])
-            node = torch.where(lower, self.left[node], self.right[node])
-        return node
+        """Return the place of the leaf that each row reaches in each tree, ``(B, trees)``."""
+        rows, trees = len(vectors), len(self.roots)
+        columns, missing = vectors.T.flatten(), bool(vectors.isnan().any())  # (F * B,)
+        node = self.roots.repeat_interleave(rows)  # (trees * B,)
+        row = torch.arange(rows, device=node.device).repeat(trees)
+        found, going = node.clone(), torch.arange(len(node), device=node.device)
+        inner = self.left != torch.arange(len(self.left), device=node.device)
+        while len(going):  # pairs of a tree and a row that have not reached a leaf
+            seen = _at(columns, _at(self.feature, node) * rows + row)
+            lower = seen <= _at(self.threshold, node)
+            if missing:
+                lower = torch.where(seen.isnan(), _at(self.missing_left, node), lower)
+            node = torch.where(lower, _at(self.left, node), _at(self.right, node))
+            found[going] = node
+            kept = _at(inner, node).nonzero()[:, 0]
+            node, row, going = _at(node, kept), _at(row, kept), _at(going, kept)
+        return found.view(trees, rows).T
 
 
 def rounded_down(numbers: Any) -> Any:
@@ -94,9 +102,6 @@ def rounded_down(numbers: Any) -> Any:
     return np.where(near > numbers, np.nextafter(near, np.float32(-np.inf)), near)
 
 
-def _depth(left: Tensor, right: Tensor, roots: Tensor) -> int:
-    """Return how many levels there are below the roots."""
-    depth, level = 0, roots
-    while len(level := level[left[level] != level]):
-        depth, level = depth + 1, torch.cat([left[level], right[level]])
-    return depth
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    """Return ``values[places]``, in half the time."""
+    return values.index_select(0, places)
