@@ -6,6 +6,7 @@ from hma.runs.options import RunOptions
 from hma.runs.page import write_page
 from hma.runs.seeds import SeveralRuns, train_seeds
 from hma.runs.train import train
+from hma.runs.whole_record import whole_record
 
 __all__ = [
     "MEMORY",
@@ -18,5 +19,6 @@ __all__ = [
     "title",
     "train",
     "train_seeds",
+    "whole_record",
     "write_page",
 ]

@@ -51,6 +51,7 @@ def train(
     *,
     compare: bool = True,
     deploy: Which | None = None,
+    features: Path | None = None,
     download: bool = False,
     accelerator: str = "auto",
     devices: int | None = None,
@@ -67,6 +68,8 @@ def train(
         folder: The run folder; made if needed. One with other options is refused untouched.
         compare: Also train the plain backbone and simple methods, and mix their answers.
         deploy: Who answers new rows; None for the mixture, or for what a finished run has.
+        features: Where the features of a frozen backbone are kept, for runs that share them; in
+            ``folder`` if not given.
         download: Fetch built-in data that is not there.
         accelerator, devices: Where to compute, see :func:`hma.training.fabric_for`.
         progress: Shows how far the training is.
@@ -89,9 +92,8 @@ def train(
         for which, learner in learners.items():
             shown = progress if fabric.is_global_zero else None
             with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
-                rows = with_known_features(
-                    task, learner, folder / FEATURES, batch_size=ENCODED, tick=tick
-                )
+                kept = folder / FEATURES if features is None else features
+                rows = with_known_features(task, learner, kept, batch_size=ENCODED, tick=tick)
             if which == PLAIN and fabric.is_global_zero:
                 _measure_simple_rows(rows, folder, options.seed, say)
             records[which] = fit(

