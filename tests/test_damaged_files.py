@@ -25,8 +25,9 @@ from hma.estimator import HMAClassifier
 from hma.json_files import SEAL, write_json
 from hma.methods import with_hma
 from hma.runs.answers import evaluate
-from hma.runs.folder import MEMORY, PLAIN, Run, source_from
+from hma.runs.folder import MEMORY, PLAIN, Run
 from hma.runs.options import RunOptions
+from hma.runs.source import source_from
 from hma.runs.train import train
 from hma.training import Interrupted, Recipe, Record, fit
 from hma.training.checkpoints import Checkpoints

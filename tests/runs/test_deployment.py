@@ -25,7 +25,6 @@ from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
 from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, fitted_deployment
 from hma.runs.folder import rows_for
-from hma.runs.simple_rows import simple_rows
 from hma.targets import Classes
 from hma.training import Record, SilentProgress, UserRecipe, all_logits
 
@@ -80,10 +79,11 @@ def test_the_mixture_is_deployed_with_the_shares_and_losses_of_the_validation_ro
     assert deployed.rows == len(y)
     for which, p in [*chances.items(), (MIXTURE, mixed)]:
         assert deployed.losses[which] == pytest.approx(log_loss(y, p, labels=[0, 1]), rel=1e-5)
-    for share in np.linspace(0.01, 0.99, 99):  # nothing on a grid costs less
-        one = share * chances[PLAIN] + (1 - share) * chances[MEMORY]
-        cost = len(y) * log_loss(y, one, labels=[0, 1]) - math.log(share) - math.log(1 - share)
-        own = [deployed.shares[w] for w in (PLAIN, MEMORY)]
+    own = np.array([deployed.shares[w] for w in chances])
+    draw = np.random.default_rng(1)
+    for share in [*draw.dirichlet(np.ones(5), 200), *draw.dirichlet(100 * own, 200)]:
+        one = np.tensordot(share, np.stack([*chances.values()]), 1)
+        cost = len(y) * log_loss(y, one, labels=[0, 1]) - np.log(share).sum()
         assert len(y) * deployed.losses[MIXTURE] - np.log(own).sum() <= cost + 1e-6
     assert deployed.why in said
 
@@ -147,8 +147,6 @@ def test_predictions_are_those_of_what_is_deployed_or_asked_for(run, tmp_path):
     name = column.replace(" ", "_")
     mean = sum(share * said[w][name] for w, share in found.deployed.shares.items())
     np.testing.assert_allclose(said[None][name], mean, atol=2e-6)
-    with pytest.raises(UserError, match=r"has no 'boosting'; it has plain, memory"):
-        list(predict(found, rows, tmp_path / "none.csv", which="boosting"))
 
 
 def test_scores_of_the_mixture_are_those_of_its_own_answers(run):
@@ -212,7 +210,7 @@ def test_a_kill_between_records_and_deployment_is_no_finished_run(options, run, 
         (lambda v: v | {"shares": {"plain": 0.5}}, "its shares are no shares of 1"),
         (lambda v: v | {"shares": {"plain": 2.0, "memory": -1.0}}, "its shares are no shares of 1"),
         (lambda v: v | {"shares": {"oracle": 1.0}}, "it names 'oracle', which no run has"),
-        (lambda v: v | {"deployed": "boosting"}, "it deploys 'boosting', which has no share"),
+        (lambda v: v | {"deployed": "oracle"}, "it deploys 'oracle', which has no share"),
         (lambda v: v | {"shares": 3}, "shares must be an object, got 3"),
     ],
 )
@@ -243,11 +241,11 @@ def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, co
     path = copy.folder / DEPLOYMENT
     values = read_json(path, dict)
     stale = values | {"weights_sha256": values["weights_sha256"] | {"plain": "0" * 64},
-                      "shares": {"plain": 1.0, "memory": 0.0}, "deployed": "memory"}  # fmt: skip
+                      "shares": {"plain": 1.0}, "deployed": "plain"}  # fmt: skip
     write_json(path, stale, sealed=True)
     again = train(options, copy.folder, progress=SilentProgress())
-    assert read_json(path, dict) == values | {"deployed": "memory"}
-    assert again.deployed.which == MEMORY
+    assert read_json(path, dict) == values | {"deployed": "plain"}
+    assert again.deployed.which == PLAIN
 
 
 # ------------------------------------------------------------------ folders from before
@@ -255,6 +253,10 @@ def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, co
 
 def test_a_folder_from_before_deploys_the_network_with_the_smaller_loss(copy):
     (copy.folder / DEPLOYMENT).unlink()
+    for name in ("logistic", "neighbours", "boosting"):
+        shutil.rmtree(copy.folder / name)
+    with pytest.raises(UserError, match=r"has no 'boosting'; it has plain, memory, mixture"):
+        copy.learner("boosting")
     losses = {which: copy.record(which).measures["validation_loss"] for which in (PLAIN, MEMORY)}
     assert copy.deployed.which == min(losses, key=losses.get)
     memory, plain = copy.record(MEMORY), copy.record(PLAIN)
@@ -266,6 +268,12 @@ def test_a_folder_from_before_deploys_the_network_with_the_smaller_loss(copy):
     assert deployment_before(memory, None, Classes(2)).why == (
         "deployed: the memory, nothing was trained beside it"
     )
+
+
+def test_a_folder_that_lost_its_deployment_is_not_taken_for_one_from_before(copy):
+    (copy.folder / DEPLOYMENT).unlink()
+    with pytest.raises(UserError, match=r"deployment\.json is not there.*hma train command again"):
+        _ = copy.deployed
 
 
 def test_records_without_losses_leave_the_memory(run):
@@ -284,32 +292,27 @@ def test_the_memory_is_selected_in_the_context_that_answers(run):
     assert found.learner(MEMORY).contexts[0] == "alone"
 
 
-def test_simple_rows_are_those_of_scikit_learn(run):
-    found, said = run
+def test_the_logistic_candidate_is_that_of_scikit_learn(run):
+    found, _ = run
     task = found.prepared().task
     splits = {"train": task.train, "validation": task.validation, "test": task.tests["test"]}
     x, y = {}, {}
     for name, split in splits.items():
         batch = split.batch(torch.arange(len(split)))
         x[name], y[name] = batch.x.numpy(), batch.y.numpy()
+    strengths = found.learner("logistic").module.choices
     models = [
         make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=200)).fit(
             x["train"], y["train"]
         )
-        for c in (0.003, 0.03, 0.3, 3.0)
+        for c in strengths
     ]
     best = min(models, key=lambda m: log_loss(y["validation"], m.predict_proba(x["validation"])))
-    row = found.simple_rows["test"]["logistic regression"]
-    assert math.isclose(row["accuracy"], best.score(x["test"], y["test"]), abs_tol=1e-6)
+    scored = found.record("logistic").tests["test"]["alone"]
+    assert math.isclose(scored["accuracy"], best.score(x["test"], y["test"]), abs_tol=1e-6)
     expected = log_loss(y["test"], best.predict_proba(x["test"]))
-    assert math.isclose(row["nll"], expected, rel_tol=1e-2)
-    assert list(found.simple_rows["test"]) == [
-        "logistic regression",
-        "nearest neighbours",
-        "gradient boosting",
-    ]
-    assert simple_rows(task)["test"] == found.simple_rows["test"]
-    assert any(line.startswith("best simple row: ") for line in said)
+    assert math.isclose(scored["nll"], expected, rel_tol=1e-2)
+    assert found.candidates == ("plain", "memory", "logistic", "neighbours", "boosting")
 
 
 def test_frozen_features_are_standardised_by_the_training_rows_and_kept():

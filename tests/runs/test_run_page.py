@@ -1,5 +1,7 @@
 """What the page of a run shows against the record of the run."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -7,8 +9,9 @@ from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.json_files import write_json
 from hma.report.run import render
-from hma.runs import MEMORY, RunOptions, train
-from hma.runs.folder import SIMPLE
+from hma.runs import MEMORY, Run, RunOptions, train
+from hma.runs.deployment import DEPLOYMENT
+from hma.runs.folder import SCORED_BEFORE
 from hma.runs.page import report_of
 from hma.training import Recipe, SilentProgress
 
@@ -22,6 +25,7 @@ def run(tmp_path_factory):
     np.savez(folder / "rows.npz", x=draw.normal(size=(300, 4)) + y[:, None], y=y)
     options = RunOptions(
         source=str(folder / "rows.npz"),
+        backbone="mlp",
         config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1, lr=1e-3, eval_batch_size=16),  # a longer one multiplies roundings
     )
@@ -47,18 +51,23 @@ def test_attention_in_both_orders_is_of_different_batches(run):
     assert np.abs(shuffled.overall - in_order.overall).max() > 1e-3
 
 
-def test_simple_rows_of_the_folder_are_on_the_page(run):
-    before = (run.folder / SIMPLE).read_bytes()
-    assert report_of(run).tests[0].simple == run.simple_rows["test"] != {}
+def test_simple_rows_of_the_run_are_on_the_page(run):
+    shown = report_of(run).tests[0].simple
+    assert list(shown) == ["logistic regression", "nearest neighbours", "gradient boosting"]
+    assert shown["logistic regression"] == run.record("logistic").tests["test"]["alone"]
+
+
+def test_simple_rows_of_a_folder_from_before_are_on_the_page(run, tmp_path):
+    old = Run.open(shutil.copytree(run.folder, tmp_path / "old"))
+    for name in ("logistic", "neighbours", "boosting"):
+        shutil.rmtree(old.folder / name)
+    (old.folder / DEPLOYMENT).unlink()
     rows = {"test": {"logistic regression": {"accuracy": 0.5, "nll": 1.0}}}
-    try:
-        write_json(run.folder / SIMPLE, rows, sealed=True)
-        assert report_of(run).tests[0].simple == rows["test"]
-        (run.folder / SIMPLE).write_text('{"test": 3}')
-        with pytest.raises(UserError, match=r"simple\.json is damaged"):
-            report_of(run)
-    finally:
-        (run.folder / SIMPLE).write_bytes(before)
+    write_json(old.folder / SCORED_BEFORE, rows, sealed=True)
+    assert report_of(old).tests[0].simple == rows["test"]
+    (old.folder / SCORED_BEFORE).write_text('{"test": 3}')
+    with pytest.raises(UserError, match=r"simple\.json is damaged"):
+        report_of(old)
 
 
 def test_the_page_says_which_method_answers_and_why(run):

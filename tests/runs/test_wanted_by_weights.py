@@ -15,8 +15,8 @@ from hma.data import PreparationOptions, open_source, preparation_from_json, pre
 from hma.data.image.rows import Resizing, resized
 from hma.data.text.tokenizer import texts_wanted
 from hma.errors import UserError
-from hma.runs.folder import prepared_from
 from hma.runs.options import RunOptions
+from hma.runs.source import prepared_from
 from hma.torchvision_ops import ensure_torchvision
 
 needs_timm = pytest.mark.skipif(

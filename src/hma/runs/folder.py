@@ -18,11 +18,8 @@ from hma.data import (
     Prepared,
     Source,
     Task,
-    builtin,
-    is_builtin,
     open_source,
     preparation_from_json,
-    prepare,
 )
 from hma.errors import UserError
 from hma.json_files import read_json
@@ -30,17 +27,28 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.model import HMA
-from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PLAIN, Which, method_of
-from hma.runs.deployment import Deployment, deployment_before, read_deployment
+from hma.runs.candidates import (
+    CANDIDATES,
+    MEMORY,
+    MIXTURE,
+    PLAIN,
+    SIMPLE,
+    Which,
+    method_of,
+    title,
+)
+from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, read_deployment
 from hma.runs.options import OPTIONS, REMEDY, RunOptions
+from hma.runs.source import prepared_from
 from hma.training import Record
 from hma.training.kept_weights import load_weights
 
-__all__ = ["MEMORY", "MIXTURE", "PLAIN", "Run", "Which", "prepared_from", "rows_for", "source_from"]
+__all__ = ["MEMORY", "MIXTURE", "PLAIN", "Run", "Which", "rows_for"]
 
 PREPARATION, PLACES = "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
-SIMPLE = "simple.json"
+SCORED_BEFORE = "simple.json"
+"""Where folders from before have what simple methods came to, which they do not keep."""
 FEATURES = "features"
 ENCODED = 32
 """Rows that a frozen backbone encodes at a time: few, so that a person sees it go on."""
@@ -98,15 +106,26 @@ class Run:
         found = read_deployment(self.folder, self.preparation.target)
         if found is not None:
             return found
+        if set(self.candidates) - {PLAIN, MEMORY}:
+            raise UserError(
+                f"{self.folder / DEPLOYMENT} is not there; give the run's hma train command again, "
+                "which trains nothing anew"
+            )
         plain = self.record(PLAIN) if PLAIN in self.candidates else None
         return deployment_before(self.record(MEMORY), plain, self.preparation.target)
 
     @property
     def simple_rows(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Scores of simple methods on the same rows: test split -> row -> metric -> value."""
-        path = self.folder / SIMPLE
-        if not path.is_file():
-            return {}
+        """Scores of simple methods on the test rows: test split -> row -> metric -> value."""
+        path = self.folder / SCORED_BEFORE
+        if not path.is_file():  # they are candidates with records of their own
+            target = self.preparation.target
+            kept = {title(n, target): self.record(n) for n in SIMPLE if n in self.candidates}
+            tests = dict.fromkeys(test for record in kept.values() for test in record.tests)
+            return {
+                test: {row: record.tests[test]["alone"] for row, record in kept.items()}
+                for test in tests
+            }
         shape = dict[str, dict[str, dict[str, float]]]
         found: dict[str, dict[str, dict[str, float]]] = read_json(path, shape, remedy=REMEDY)
         return found
@@ -127,8 +146,8 @@ class Run:
             raise UserError(f"{self.folder} has no {which!r}; it has {known}")
         if which == MEMORY:
             return WithMemory(self._model(self._backbone), alone=True)
-        method = method_of(which, lambda task: self._backbone)
-        learner = method(_bare_task(self.preparation), self.options.seed)
+        task = _bare_task(self.preparation)
+        learner = method_of(which, task, self._backbone)(task, self.options.seed)
         path = self.folder / which / "weights.safetensors"
         load_weights(learner, path, self.record(which).weights_sha256, REMEDY)
         learner.module.eval()
@@ -194,74 +213,6 @@ def _bare_task(preparation: Preparation) -> Task:
         tests={},
         target=preparation.target,
     )
-
-
-def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
-    """Open the data that ``options`` name, split and prepare it.
-
-    Args:
-        options: What to open.
-        download: Fetch built-in data that is not there.
-    """
-    root = None if options.data_root is None else Path(options.data_root)
-    if is_builtin(options.source):
-        _expect_own_splits(options)
-        return builtin(
-            options.source,
-            seed=options.seed,
-            data_root=root,
-            download=download,
-            options=options.preparation,
-        )
-    if download:
-        raise UserError(
-            f"download is for built-in data such as mnist or tu:PROTEINS, got {options.source}"
-        )
-    return prepare(
-        source_from(options),
-        seed=options.seed,
-        validation=_share_or_rows(options, "validation"),
-        test=_share_or_rows(options, "test"),
-        options=options.preparation,
-        group=options.group,
-        time=options.time,
-    )
-
-
-def source_from(options: RunOptions, spec: str | None = None) -> Source:
-    """Open the rows that ``options`` name, or those of ``spec`` as these are opened."""
-    return open_source(
-        spec or options.source,
-        target=options.target,
-        task=options.task,
-        data_root=None if options.data_root is None else Path(options.data_root),
-        skip_bad_files=options.skip_bad_files,
-        skip_missing_labels=options.skip_missing_labels,
-        seed=options.seed,
-    )
-
-
-def _share_or_rows(options: RunOptions, name: str) -> float | Source:
-    """Return the share of the rows for a split, or its rows where they are given."""
-    asked: float | str = getattr(options, name)
-    if not isinstance(asked, str):
-        return asked
-    if not Path(asked).exists():
-        raise UserError(
-            f"--{name} must be a share of the rows such as 0.15, or a file or folder that is "
-            f"there, got {asked}"
-        )
-    return source_from(options, asked)
-
-
-def _expect_own_splits(options: RunOptions) -> None:
-    """Raise if built-in data is to be divided otherwise."""
-    for name in ("validation", "test", "group", "time"):
-        value = getattr(options, name)
-        if isinstance(value, str):
-            raise UserError(
-                f"{options.source} comes in splits of its own; leave --{name} {value} out"
-            )
 
 
 def rows_for(

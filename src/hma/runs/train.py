@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,10 +13,10 @@ from hma.checkpoint import is_saved, save
 from hma.data import Prepared, Task
 from hma.errors import UserError
 from hma.json_files import write_json
-from hma.methods import Learner, Method, erm, with_hma
+from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
-from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.candidates import MEMORY, MIXTURE, Which, new_learners, title
 from hma.runs.deployment import fitted_deployment, read_deployment
 from hma.runs.folder import (
     ENCODED,
@@ -23,12 +24,10 @@ from hma.runs.folder import (
     MODEL,
     PLACES,
     PREPARATION,
-    SIMPLE,
     Run,
-    prepared_from,
 )
 from hma.runs.options import RunOptions, claim
-from hma.runs.simple_rows import best_simple_line, simple_rows
+from hma.runs.source import prepared_from
 from hma.targets import Number, YesNo
 from hma.training import (
     Progress,
@@ -41,6 +40,9 @@ from hma.training import (
     first_process,
     fit,
 )
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
 
 Says = Callable[[str], None]
 
@@ -80,41 +82,69 @@ def train(
     task = prepared.task
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
-    learners = _learners(options, task, compare)
+    learners = new_learners(
+        task,
+        options.seed,
+        backbone=options.backbone_factory(options.weights),
+        config=options.config,
+        compare=compare,
+    )
     _expect_deployable(deploy, learners)
     if first_process():
         claim(folder, options)
         _describe(prepared, options, say)
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
-        said: dict[Which, Tensor] = {}
-        records: dict[Which, Record] = {}
-        for which, learner in learners.items():
-            shown = progress if fabric.is_global_zero else None
-            with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
-                kept = folder / FEATURES if features is None else features
-                rows = with_known_features(task, learner, kept, batch_size=ENCODED, tick=tick)
-            if which == PLAIN and fabric.is_global_zero:
-                _measure_simple_rows(rows, folder, options.seed, say)
-            records[which] = fit(
-                learner,
-                rows,
-                options.recipe,
-                seed=options.seed,
-                folder=folder / which,
-                resolved=options.to_json(),
-                progress=progress,
-                fabric=fabric,
-            )
-            if fabric.is_global_zero and (note := curve_note(records[which])):
-                say(f"{title(which, task.target)}: {note}")
-            said[which] = _validation_logits(learner, rows, options)
+        records, said = _trained(
+            learners,
+            task,
+            options,
+            folder=folder,
+            features=features or folder / FEATURES,
+            progress=progress,
+            fabric=fabric,
+            say=say,
+        )
         if fabric.is_global_zero:
             _conclude(folder, prepared, learners, records, said, deploy)
     run = Run.open(folder)
     if first_process():
         say(run.deployed.why)
     return run
+
+
+def _trained(
+    learners: Mapping[Which, Learner],
+    task: Task,
+    options: RunOptions,
+    *,
+    folder: Path,
+    features: Path,
+    progress: Progress | None,
+    fabric: "Fabric",
+    say: Says,
+) -> tuple[dict[Which, Record], dict[Which, Tensor]]:
+    """Train every candidate; return its record, and what it says of the validation rows."""
+    records: dict[Which, Record] = {}
+    said: dict[Which, Tensor] = {}
+    for which, learner in learners.items():
+        shown = progress if fabric.is_global_zero else None
+        with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
+            rows = with_known_features(task, learner, features, batch_size=ENCODED, tick=tick)
+        record = records[which] = fit(
+            learner,
+            rows,
+            options.recipe,
+            seed=options.seed,
+            folder=folder / which,
+            resolved=options.to_json(),
+            progress=progress,
+            fabric=fabric,
+        )
+        if fabric.is_global_zero and (note := curve_note(record)):
+            say(f"{title(which, task.target)}: {note}")
+        said[which] = _validation_logits(learner, rows, options)
+    return records, said
 
 
 def _validation_logits(learner: Learner, task: Task, options: RunOptions) -> Tensor:
@@ -159,21 +189,6 @@ def _expect_deployable(deploy: Which | None, learners: Iterable[Which]) -> None:
         raise UserError(f"--deploy must be one of {known} for this run, got {deploy}")
 
 
-def _measure_simple_rows(task: Task, folder: Path, seed: int, say: Says) -> None:
-    """Write what simple methods come to, once for a folder."""
-    path = folder / SIMPLE
-    if path.exists():
-        return
-    try:
-        found = simple_rows(task, seed=seed)
-    except UserError as error:  # scikit-learn is not there
-        say(f"no simple rows beside the network: {error}")
-        return
-    write_json(path, found, sealed=True)
-    if line := best_simple_line(found, task.metric):
-        say(line)
-
-
 def _describe(prepared: Prepared, options: RunOptions, say: Says) -> None:
     """Tell what is about to be trained."""
     task = prepared.task
@@ -190,11 +205,3 @@ def _describe(prepared: Prepared, options: RunOptions, say: Says) -> None:
         say(f"left out {unlabelled} rows without a label")
     for line in task.facts.get("suspicious columns", ()):
         say(f"note: {line}")
-
-
-def _learners(options: RunOptions, task: Task, compare: bool) -> dict[Which, Learner]:
-    """Return what is to be trained, the plain backbone first; nothing is written yet."""
-    backbone = options.backbone_factory(options.weights)
-    methods: dict[Which, Method] = {PLAIN: erm(backbone)} if compare else {}
-    methods[MEMORY] = with_hma(backbone, options.config, alone=True)
-    return {which: method(task, options.seed) for which, method in methods.items()}

@@ -13,8 +13,9 @@ from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.methods.feature_file import read_features
 from hma.methods.memory import WithMemory
-from hma.runs.folder import ENCODED, FEATURES, MEMORY, PLACES, Run, source_from
+from hma.runs.folder import ENCODED, FEATURES, MEMORY, PLACES, Run
 from hma.runs.options import REMEDY
+from hma.runs.source import source_from
 from hma.training import Progress, counted
 
 
