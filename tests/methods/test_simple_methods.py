@@ -1,6 +1,7 @@
 """Simple methods against scikit-learn's own answers."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from hma.backbones.frozen import Frozen
 from hma.data import InMemory, Task
+from hma.errors import UserError
 from hma.methods.simple import (
     NoSimpleRowError,
     boosting,
@@ -304,3 +307,36 @@ def test_names_and_titles():
         "gradient boosting",
     ]
     assert title("logistic", Number()) == "ridge regression"
+
+
+class Without:
+    """Finds no scikit-learn."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "sklearn":
+            raise ModuleNotFoundError(name="sklearn")
+
+
+@pytest.mark.parametrize("method", [logistic(), boosting()])
+def test_fitting_without_scikit_learn_names_it(method, monkeypatch):
+    task = class_task(3)
+    for module in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [Without(), *sys.meta_path])
+    with pytest.raises(UserError, match=r"(regression|boosting) needs scikit-learn: pip install"):
+        fitted(method, task)
+
+
+def test_logistic_regression_is_fitted_with_as_many_threads_as_torch_has(monkeypatch):
+    seen = []
+
+    def fit(self, x, y):
+        seen.extend(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
+        return whole(self, x, y)
+
+    whole = LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", fit)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    with threadpool_limits(2):
+        fitted(logistic(strengths=(1.0,)), class_task(3))
+    assert set(seen) == {1}

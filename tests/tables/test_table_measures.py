@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hma.errors import UserError
+from hma.methods.simple import neighbours
 from hma.tables import Cell, work
 from hma.training import evaluate
 
@@ -50,6 +51,16 @@ def test_kept_weights_are_those_that_were_tested(toy, results):
     assert first_logit(learner, task)["logits"] == record.measures["logits"]
     scores = evaluate(learner, task.tests["near"], batch_size=16)
     assert scores["alone"]["accuracy"] == record.tests["near"]["alone"]["accuracy"]
+
+
+def test_a_row_that_is_fitted_at_once_measures_and_keeps_its_weights_too(toy, results):
+    table = changed(toy, build=neighbours, measure=first_logit, keep_weights=True)
+    work(table, CELL, results)
+    measures = results.record(table, CELL).measures
+    assert {"validation_loss", "chosen", "fitted_rows", "logits"} <= measures.keys()
+    learner, task = rebuilt(table)
+    learner.module.load_state_dict(results.weights(table, CELL))
+    assert first_logit(learner, task)["logits"] == measures["logits"]
 
 
 def test_a_row_that_measures_nothing_has_the_record_it_always_had(toy, results):

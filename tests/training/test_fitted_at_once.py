@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import sklearn
 import torch
 from training_cases import quietly, rows, small_task
 
@@ -74,6 +75,7 @@ def test_the_record_says_what_was_chosen_and_what_it_came_to(tmp_path):
     right = (answers.argmax(dim=1) == held.labels).double().mean().item()
     assert math.isclose(record.epochs[0]["validation"]["alone"]["accuracy"], right, rel_tol=1e-6)
     assert record.tests.keys() == {"near", "far"}
+    assert record.versions["scikit-learn"] == sklearn.__version__
     assert not (tmp_path / "checkpoints").exists()
     assert "NaN" not in (tmp_path / "record.json").read_text()
 

@@ -16,6 +16,9 @@ class FittedAtOnce(Learner):
     :class:`hma.growing.Growing`.
     """
 
+    packages: tuple[str, ...] = ()
+    """Packages that it is fitted with; the record holds their versions."""
+
     @abstractmethod
     def fit_at_once(self, task: Task, seed: int, tick: Tick) -> dict[str, Any]:
         """Fit the module to the training rows, its settings chosen by the validation rows.

@@ -5,6 +5,7 @@ import tempfile
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def measure(
         )
         if row.measure is None:
             return record
-        return replace(record, measures=_measured(row.measure, learner, task, cell))
+        measured = _measured(row.measure, learner, task, cell)
+        return replace(record, measures=record.measures | measured)
 
 
 def _worked(table: Table, cell: Cell, folder: Path | None, progress: Progress) -> Record:
@@ -110,7 +112,8 @@ def _measured(measure: Measure, learner: Learner, task: Task, cell: Cell) -> dic
     """Return what a row measures; what it draws at random is the same again."""
     learner.module.eval()
     learner.use(learner.contexts[0])
-    with kept(next(learner.module.parameters()).device):
+    held = chain(learner.module.parameters(), learner.module.buffers())
+    with kept(next(held).device):
         seed_everything(cell.seed)
         values = dict(measure(learner, task))
     try:

@@ -61,5 +61,5 @@ def run_at_once(
     watch.end_epoch()
     tests = {name: scored(split) for name, split in task.tests.items()}
     learner.module.eval()
-    outcome = Outcome([fit], 0, RULE, tests, measures)
+    outcome = Outcome([fit], 0, RULE, tests, measures, learner.packages)
     return conclude(learner.module, run, outcome, watch=watch, home=home, fabric=fabric)

@@ -25,6 +25,8 @@ class Outcome:
     selection_rule: str
     tests: dict[str, Scores]
     measures: dict[str, Any]
+    packages: tuple[str, ...] = ()
+    """What its numbers depend on beside what those of all runs do."""
 
 
 def conclude(
@@ -54,7 +56,7 @@ def conclude(
         setup={name: run[name] for name in ("task", "method", "recipe")},
         resolved=run["resolved"],
         git_commit=git_commit(),
-        versions=dict(versions()),
+        versions=dict(versions(*outcome.packages)),
         data_fingerprint=run["task"]["data_fingerprint"],
         epochs=outcome.epochs,
         selected_epoch=outcome.selected_epoch,

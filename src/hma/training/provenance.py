@@ -22,10 +22,10 @@ SAMPLED_ROWS = 16
 
 
 @cache
-def versions() -> Mapping[str, str]:
-    """Return the versions of Python and of the packages that numbers depend on."""
+def versions(*more: str) -> Mapping[str, str]:
+    """Return the versions of Python and of the packages that numbers depend on, and of ``more``."""
     by_package = {"python": platform.python_version(), "hma": hma.__version__}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *more):
         try:
             by_package[package] = version(package)
         except PackageNotFoundError:

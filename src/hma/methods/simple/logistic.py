@@ -51,8 +51,11 @@ class LogisticRegression(SimpleModule):
         self.standardised.take_statistics(vectors)
         held = self.standardised.mean.device
         x = self.standardised(vectors.to(held)).cpu().double().numpy()
+        needed("sklearn", "logistic regression")  # brings threadpoolctl
+        threads = needed("threadpoolctl", "logistic regression").threadpool_limits
         for strength in self.choices:
-            weight, bias = _line(x, labels.numpy(), strength, self.target)
+            with threads(torch.get_num_threads()):
+                weight, bias = _line(x, labels.numpy(), strength, self.target)
             self.linear.weight.copy_(torch.from_numpy(weight))
             self.linear.bias.copy_(torch.from_numpy(bias))
             yield {"C": strength}

@@ -50,6 +50,7 @@ class NearestRows(SimpleModule):
     """
 
     serves: ClassVar[tuple[type[Target], ...]] = (Classes, SoftClasses, Number)
+    packages: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, task: Task, backbone: Frozen | None, choices: tuple[int, ...]) -> None:
         super().__init__(task, backbone, choices)

@@ -43,6 +43,8 @@ class SimpleModule(OutputModule):
 
     serves: ClassVar[tuple[type[Target], ...]]
     """Kinds of labels that it can be fitted to."""
+    packages: ClassVar[tuple[str, ...]] = ("scikit-learn",)
+    """What it is fitted with."""
 
     def __init__(self, task: Task, backbone: Frozen | None, choices: tuple[Any, ...]) -> None:
         super().__init__()
@@ -100,6 +102,7 @@ class SimpleRow(FittedAtOnce):
     def __init__(self, module: SimpleModule) -> None:
         super().__init__(module, module.target)
         self._simple = module
+        self.packages = module.packages
 
     def fit_at_once(self, task: Task, seed: int, tick: Tick) -> dict[str, Any]:
         """Fit the module; of more than 20,000 training rows to some."""
