@@ -24,8 +24,8 @@ def _table(title: str, sheet: Sheet) -> Table:
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("candidate")
     columns = ["mean", "sd"]
-    columns += ["minus plain backbone"] * sheet.compared
-    columns += [f"minus {sheet.simple}"] * (sheet.simple is not None)
+    columns += ["minus\nplain backbone"] * sheet.compared
+    columns += [f"minus\n{sheet.simple}"] * (sheet.simple is not None)
     for name in columns:
         table.add_column(name, justify="right")
     for line in sheet.lines:
@@ -37,4 +37,4 @@ def _table(title: str, sheet: Sheet) -> Table:
 
 
 def _difference(value: str, ends: str) -> str:
-    return f"{value} ({ends})" if ends else value
+    return f"{value}\n{ends}" if ends else value

@@ -36,12 +36,12 @@ def dot_chart(report: SeedsReport, trial: SeedsTrial, metric: str) -> Markup:
 
 def _candidate(report: SeedsReport, one: Standing, metric: str, across: Scale, y: float) -> Markup:
     parts = [tag("text", one.name, x=12, y=y - 13, class_="axis")]
-    if math.isfinite(mean := one.mean(metric)):
-        title = tag("title", f"{one.name}: mean {amount(metric, mean)}")
-        place = {"x": across(mean) - 1.5, "y": y - 10, "width": 3, "height": 20}
-        parts.append(tag("rect", title, **place, rx=1.5, class_="mean"))
     for seed, value in zip(report.seeds, one.scores[metric], strict=True):
         if math.isfinite(value):
             title = tag("title", f"{one.name}, seed {seed}: {amount(metric, value)}")
             parts.append(tag("circle", title, cx=across(value), cy=y, r=5.5, class_="seed"))
+    if math.isfinite(mean := one.mean(metric)):
+        title = tag("title", f"{one.name}: mean {amount(metric, mean)}")
+        place = {"x": across(mean) - 1.5, "y": y - 10, "width": 3, "height": 20}
+        parts.append(tag("rect", title, **place, rx=1.5, class_="mean"))
     return tag("g", *parts, class_=f"series {one.kind}")

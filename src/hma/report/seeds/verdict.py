@@ -33,7 +33,7 @@ def verdict(report: SeedsReport, trial: SeedsTrial) -> Verdict:
     if simple is not None:
         said += f" The best simple row, {simple.name}, reaches {_mean(metric, simple)}."
     if (deployed := trial.of("deployed")) is not None:
-        said += f" What was deployed reaches {_mean(metric, deployed)}."
+        said += f" What was deployed reaches {_mean(metric, deployed)}{_beside(metric, deployed)}."
     if len(report.seeds) < 2:
         return Verdict("alone", "One seed is finished, and one decides nothing", said)
     found = Comparison(
@@ -60,6 +60,13 @@ def _difference(metric: str, one: Standing) -> str:
     test = "" if p is None else f"; paired t-test over seeds, p {_compared(p)}"
     span = f"95% interval over seeds and rows {change_interval(metric, ends)}{unit}"
     return f"The mean difference is {change(metric, ends.value)}{unit} ({span}{test})."
+
+
+def _beside(metric: str, deployed: Standing) -> str:
+    if metric not in deployed.to_simple:
+        return ""
+    ends = deployed.to_simple[metric]
+    return f", {change(metric, ends.value)} to that ({change_interval(metric, ends)})"
 
 
 def _compared(p: float) -> str:
