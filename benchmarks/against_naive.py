@@ -13,6 +13,7 @@ from benchmarks.report import Row, Section
 from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Head, Shape, build_head
 from benchmarks.steps import forget_gradients, training_step
 from benchmarks.timing import interleave
+from hma.memory import SyntheticMemory
 from hma.model import HMA
 
 AIMS = ((VIT_SHAPE, 15.0), (RESNET_SHAPE, 15.0), (GRAPH_SHAPE, 5.0))
@@ -48,7 +49,7 @@ def classify_naively(model: HMA, features: Tensor) -> Tensor:
         model: In training mode, with both memories and the default readout.
         features: ``(B, F)``.
     """
-    assert model.synthetic is not None
+    assert isinstance(model.synthetic, SyntheticMemory)
     tokens = read_real(model, features)  # (B, F) -> (B, D)
     slots = model.synthetic.project(model.tokens)
     neighbours = model.config.batch_attention

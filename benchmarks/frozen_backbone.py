@@ -67,7 +67,7 @@ def build_model(setup: Setup) -> HMA:
         nn.Linear(WIDTH, FEATURES),
     )  # fmt: skip
     backbone.requires_grad_(setup.trains or setup.copied)
-    config = HMAConfig(label_dim=32, momentum=0.999 if setup.copied else 0.0)
+    config = HMAConfig.paper(label_dim=32, momentum=0.999 if setup.copied else 0.0)
     model = HMA(backbone, CLASSES, config, feature_dim=FEATURES)
     if not setup.trains:
         backbone.requires_grad_(False)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hma.attention import MemoryRead
+from hma.memory import RealMemory, SyntheticMemory
 from hma.model import HMA
 
 
@@ -27,7 +28,7 @@ def read_real(model: HMA, features: Tensor) -> Tensor:
     """Turn features (B, F) into tokens (B, D) that have read themselves and the queue."""
     unknown = torch.full((len(features),), -1)  # the last row of the label table
     tokens = joined(model, features, unknown)
-    if model.real is None:
+    if not isinstance(model.real, RealMemory):
         return tokens
     queue = model.real.queue
     written = slice(min(int(queue.written), queue.size))
@@ -42,7 +43,7 @@ def read_real(model: HMA, features: Tensor) -> Tensor:
 def predict(model: HMA, features: Tensor, context: str = "batch") -> Tensor:
     """Return the logits (B, C) from nothing but the model's weights and buffers."""
     tokens = read_real(model, features)
-    if model.synthetic is not None:
+    if isinstance(model.synthetic, SyntheticMemory):
         whole = model.config.batch_attention and context == "batch"
         own = tokens.expand(len(tokens), -1, -1) if whole else tokens[:, None]
         others = [read_real(model, model.anchors)] if context == "anchors" else []

@@ -82,7 +82,7 @@ def build_head(shape: Shape, *, dropout: float = 0.1, filled: int | None = None)
         dropout: Dropout of both reads.
         filled: Queue rows written; None fills the queue.
     """
-    config = HMAConfig(
+    config = HMAConfig.paper(
         label_dim=shape.label,
         queue_size=shape.queue,
         slots_per_class=shape.slots_per_class,

@@ -12,7 +12,7 @@ from hma.data import builtin
 
 torch.manual_seed(0)
 task = builtin("tu:MUTAG", seed=0).task
-config = hma.HMAConfig(label_dim=32, queue_size=128, slots_per_class=8, context="alone")
+config = hma.HMAConfig.paper(label_dim=32, queue_size=128, slots_per_class=8, context="alone")
 backbone = GIN(task.shape[0], width=32, num_layers=3)
 model = hma.HMA(backbone, num_classes=len(task.classes), config=config)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

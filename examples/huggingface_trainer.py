@@ -49,7 +49,7 @@ encoder = ViTModel(
     ),
     add_pooling_layer=False,
 )
-config = hma.HMAConfig(queue_size=128, slots_per_class=4, context="alone")
+config = hma.HMAConfig.paper(queue_size=128, slots_per_class=4, context="alone")
 model = hma.HMA(TransformerFeatures(encoder), num_classes=10, config=config)
 
 with TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything  # isort
 class Digits(LightningModule):
     def __init__(self):
         super().__init__()
-        config = hma.HMAConfig(queue_size=128, slots_per_class=4, context="alone")
+        config = hma.HMAConfig.paper(queue_size=128, slots_per_class=4, context="alone")
         self.model = hma.HMA(mlp(in_features=64), num_classes=10, config=config)
 
     def training_step(self, batch, index):

@@ -9,7 +9,7 @@ from hma.data.sets.digits import digits
 
 torch.manual_seed(0)
 task = digits(seed=0, per_class=10)
-config = hma.HMAConfig(queue_size=100, slots_per_class=4, context="alone")
+config = hma.HMAConfig.paper(queue_size=100, slots_per_class=4, context="alone")
 model = hma.HMA(mlp(in_features=64), num_classes=10, config=config)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 

@@ -36,7 +36,7 @@ train, test = features(task.train), features(task.tests["test"])
 mean, deviation = train.mean(dim=0), train.std(dim=0).clamp(min=1e-3)
 train, test = (train - mean) / deviation, (test - mean) / deviation
 
-config = hma.HMAConfig(queue_size=200, slots_per_class=4, context="alone")
+config = hma.HMAConfig.paper(queue_size=200, slots_per_class=4, context="alone")
 model = hma.HMA(backbone, num_classes=10, config=config)
 optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 for _ in range(10):

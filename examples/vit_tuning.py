@@ -46,7 +46,7 @@ with TemporaryDirectory() as folder:
     save_file(learner.module.backbone.model.state_dict(), weights)
 
     # the momentum encoder is off: nearly all of the backbone stays as it is
-    config = hma.HMAConfig(label_dim=16, queue_size=50, slots_per_class=4, momentum=0)
+    config = hma.HMAConfig.paper(label_dim=16, queue_size=50, slots_per_class=4, momentum=0)
     washed_out = digits(per_class=5, black=0.5, white=0.8)
     recipe = Recipe(epochs=40, batch_size=50, lr=3e-3, evaluate_every=10)
     for tuning, prompts in [("none", None), ("part", None), ("part", "deep")]:

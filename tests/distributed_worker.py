@@ -78,7 +78,7 @@ def step_of_rows(rank, step):
 
 
 def rows(rank):
-    config = HMAConfig(queue_size=7, slots_per_class=0, label_dim=4, num_heads=2)
+    config = HMAConfig.paper(queue_size=7, slots_per_class=0, label_dim=4, num_heads=2)
     model = HMA(nn.Linear(5, WIDTH), CLASSES, config, feature_dim=WIDTH).double()
     found = []
     for step in range(5):

@@ -29,7 +29,7 @@ def build(**changes):
     torch.manual_seed(0)
     sizes = {"label_dim": 4, "queue_size": QUEUE, "slots_per_class": 2, "num_heads": 2}
     backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
-    return HMA(backbone, CLASSES, HMAConfig(**sizes | changes), feature_dim=WIDTH)
+    return HMA(backbone, CLASSES, HMAConfig.paper(**sizes | changes), feature_dim=WIDTH)
 
 
 def filled(**changes):

@@ -9,7 +9,7 @@ from hma import ConfigError, HMAConfig
 
 def test_every_problem_is_listed_at_once():
     with pytest.raises(ConfigError) as caught:
-        HMAConfig(num_heads=0, queue_size=-1, dropout=1.0, momentum=2, scale="hed", top_k=0)
+        HMAConfig.paper(num_heads=0, queue_size=-1, dropout=1.0, momentum=2, scale="hed", top_k=0)
     for line in [
         "num_heads must be at least 1, got 0",
         "queue_size must be at least 0, got -1",
@@ -35,22 +35,22 @@ def test_every_problem_is_listed_at_once():
 )
 def test_a_value_of_the_wrong_type_is_named(field, value):
     with pytest.raises(ConfigError, match=f"{field} must be"):
-        HMAConfig(**{field: value})
+        HMAConfig.paper(**{field: value})
 
 
 def test_a_configuration_with_nothing_to_read_says_what_to_do():
     with pytest.raises(ConfigError, match="empty_reads='keep'"):
-        HMAConfig(queue_size=0, slots_per_class=0, batch_attention=False)
+        HMAConfig.paper(queue_size=0, slots_per_class=0, batch_attention=False)
 
 
 def test_anchors_need_attention_between_datapoints():
     with pytest.raises(ConfigError, match="context='anchors' needs batch_attention=True"):
-        HMAConfig(context="anchors", batch_attention=False)
+        HMAConfig.paper(context="anchors", batch_attention=False)
 
 
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        HMAConfig().queue_size = 3
+        HMAConfig.paper().queue_size = 3
 
 
 @pytest.mark.parametrize(

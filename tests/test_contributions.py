@@ -22,7 +22,7 @@ def model_of(target=None, **changes):
     torch.manual_seed(5)
     given = {"queue_size": 4, "slots_per_class": 2, "num_heads": 2, "label_dim": 4} | changes
     target = target or Classes(3)
-    model = HMA(nn.Linear(3, 8), target=target, config=HMAConfig(**given), feature_dim=8)
+    model = HMA(nn.Linear(3, 8), target=target, config=HMAConfig.paper(**given), feature_dim=8)
     model = model.double().eval()
     model.remember(torch.randn(6, 3).double(), LABELS[type(target)], ids=torch.arange(6))
     with torch.no_grad():

@@ -34,7 +34,7 @@ from hma.training.checkpoints import Checkpoints
 from hma.training.progress import SilentProgress
 
 RECIPE = Recipe(epochs=2, batch_size=16, checkpoint_every_steps=2)
-SMALL = HMAConfig(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
+SMALL = HMAConfig.paper(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
 STRANGE = [None, True, -1, 0, 3.5, 1e308, 10**12, 10**30, "x", "", [], {}, [[]], {"a": 1}, "\ud800"]
 Damage = Callable[[random.Random, Path], None]
 

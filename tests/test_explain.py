@@ -109,7 +109,7 @@ def test_explaining_predicts_what_the_model_predicts_and_leaves_its_mode_alone()
 
 
 def test_one_logit_explains_two_classes():
-    model = HMA(nn.Linear(3, 8), 1, HMAConfig(queue_size=4, slots_per_class=1), feature_dim=8)
+    model = HMA(nn.Linear(3, 8), 1, HMAConfig.paper(queue_size=4, slots_per_class=1), feature_dim=8)
     shares = explain(model, torch.randn(3, 3))
     assert shares.by_class.shape == (3, 2)
     torch.testing.assert_close(shares.probabilities[:, 1:], shares.logits.sigmoid())
@@ -141,7 +141,7 @@ def test_slot_usage_is_the_mean_share_and_an_avoided_slot_is_unused():
 
 
 def test_slot_usage_is_unknown_without_anything_to_probe_with():
-    model = HMA(nn.Linear(3, 8), 3, HMAConfig(queue_size=4, slots_per_class=2), feature_dim=8)
+    model = HMA(nn.Linear(3, 8), 3, HMAConfig.paper(queue_size=4, slots_per_class=2), feature_dim=8)
     assert slot_diagnostics(model).usage is None
 
 
@@ -169,7 +169,7 @@ def test_staleness_needs_samples_and_their_ids():
 
 
 def test_a_queue_that_was_never_written_says_what_to_call():
-    model = HMA(nn.Linear(3, 8), 3, HMAConfig(queue_size=4), feature_dim=8)
+    model = HMA(nn.Linear(3, 8), 3, HMAConfig.paper(queue_size=4), feature_dim=8)
     text = str(queue_diagnostics(model))
     assert text == "empty: call model.remember(x, y) after every optimizer step"
     model.remember(torch.randn(2, 3), torch.tensor([0, 1]))

@@ -24,7 +24,9 @@ def new_backbone():
 
 @pytest.fixture
 def model():
-    config = HMAConfig(label_dim=4, queue_size=6, slots_per_class=2, num_heads=2, context="alone")
+    config = HMAConfig.paper(
+        label_dim=4, queue_size=6, slots_per_class=2, num_heads=2, context="alone"
+    )
     model = HMA(new_backbone(), CLASSES, config, feature_dim=WIDTH)
     model.remember(torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
     model.eval().freeze_memory()

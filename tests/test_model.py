@@ -35,7 +35,7 @@ def filled(model, rows=7):
 
 def test_the_module_has_the_papers_number_of_parameters():
     backbone = nn.Identity()
-    model = HMA(backbone, 47, HMAConfig(label_dim=64, slots_per_class=8), feature_dim=768)
+    model = HMA(backbone, 47, HMAConfig.paper(label_dim=64, slots_per_class=8), feature_dim=768)
     assert sum(p.numel() for p in model.parameters()) == 15_583_215
 
 
@@ -79,7 +79,7 @@ def test_logits_match_the_definition_under_every_switch(changes):
     context=st.sampled_from(["batch", "alone", "anchors"]),
 )
 def test_logits_match_the_definition_at_any_size(batch, classes, queue, slots, written, context):
-    config = HMAConfig(
+    config = HMAConfig.paper(
         queue_size=queue, slots_per_class=slots, num_heads=2, label_dim=2, context=context
     )
     model = filled(HMA(nn.Linear(3, 4), classes, config, feature_dim=4).double(), written).eval()
@@ -198,7 +198,7 @@ def test_a_dict_batch_reaches_the_backbone_untouched():
         def forward(self, batch):
             return self.body(batch["x"])
 
-    model = HMA(TakesDict(), 3, HMAConfig(queue_size=4, slots_per_class=1))
+    model = HMA(TakesDict(), 3, HMAConfig.paper(queue_size=4, slots_per_class=1))
     batch = {"x": torch.randn(2, 3), "name": ["a", "b"]}
     assert model(batch).shape == (2, 3)
     model.remember(batch, torch.tensor([1, 2]))

@@ -9,7 +9,7 @@ from torch import nn
 from hma import HMA, HMAConfig, explain, queue_diagnostics
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
-CONFIG = HMAConfig(
+CONFIG = HMAConfig.paper(
     label_dim=4, queue_size=16, slots_per_class=2, num_heads=2, dropout=0.0, momentum=0.9
 )
 NAN = math.nan
@@ -22,7 +22,7 @@ LABELS = {
 
 
 def model_of(target, **changes):
-    config = HMAConfig(**{**vars(CONFIG), **changes})
+    config = HMAConfig.paper(**{**vars(CONFIG), **changes})
     return HMA(nn.Linear(5, 8), target=target, config=config, feature_dim=8)
 
 

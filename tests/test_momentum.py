@@ -6,7 +6,7 @@ from torch import nn
 from hma import HMA, HMAConfig
 from hma.momentum import MomentumEncoder
 
-SMALL = HMAConfig(queue_size=8, slots_per_class=2, label_dim=4)
+SMALL = HMAConfig.paper(queue_size=8, slots_per_class=2, label_dim=4)
 
 
 def batchnorm_backbone():
@@ -82,7 +82,7 @@ def test_writing_through_a_frozen_backbone_leaves_its_mode_and_statistics_alone(
 
 
 def test_momentum_zero_stores_the_backbones_own_features():
-    config = HMAConfig(queue_size=8, slots_per_class=2, label_dim=4, momentum=0)
+    config = HMAConfig.paper(queue_size=8, slots_per_class=2, label_dim=4, momentum=0)
     model = HMA(nn.Linear(3, 4), 2, config, feature_dim=4)
     x = torch.randn(6, 3)
     model.remember(x, torch.zeros(6, dtype=torch.long))

@@ -11,7 +11,7 @@ from hma import HMA, HMAConfig, explain
 from hma.attention import MemoryRead, Projected
 from hma.retrieval import BestRows
 
-CONFIG = HMAConfig(label_dim=4, queue_size=9, slots_per_class=2, num_heads=2, dropout=0.0)
+CONFIG = HMAConfig.paper(label_dim=4, queue_size=9, slots_per_class=2, num_heads=2, dropout=0.0)
 
 
 def filled(rows=7):

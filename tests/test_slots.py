@@ -8,7 +8,7 @@ from torch import nn
 from hma import HMA, ConfigError, HMAConfig
 from hma.targets import Number, YesNo
 
-CONFIG = HMAConfig(label_dim=4, queue_size=4, slots_per_class=2, num_heads=2)
+CONFIG = HMAConfig.paper(label_dim=4, queue_size=4, slots_per_class=2, num_heads=2)
 Y = torch.arange(30) % 3
 
 
@@ -23,7 +23,7 @@ def clusters():
 
 
 def test_slots_start_from_small_noise_by_default():
-    model = HMA(nn.Identity(), 40, HMAConfig(slots_per_class=20), feature_dim=64)
+    model = HMA(nn.Identity(), 40, HMAConfig.paper(slots_per_class=20), feature_dim=64)
     slots = model.memory_state().slots
     assert abs(float(slots.mean())) < 1e-3
     assert 0.019 < float(slots.std()) < 0.021

@@ -25,7 +25,7 @@ SMALL = {"label_dim": 4, "queue_size": 6, "slots_per_class": 2, "num_heads": 2, 
 def build(seed=0, **changes):
     torch.manual_seed(seed)
     backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
-    return HMA(backbone, CLASSES, HMAConfig(**SMALL | changes), feature_dim=WIDTH)
+    return HMA(backbone, CLASSES, HMAConfig.paper(**SMALL | changes), feature_dim=WIDTH)
 
 
 def filled(seed=0, **changes):

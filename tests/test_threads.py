@@ -10,7 +10,7 @@ from torch import nn
 from hma import HMA, HMAConfig, explain
 from hma.momentum import evaluating
 
-CONFIG = HMAConfig(label_dim=4, queue_size=6, slots_per_class=2, num_heads=2)
+CONFIG = HMAConfig.paper(label_dim=4, queue_size=6, slots_per_class=2, num_heads=2)
 X = torch.sin(torch.arange(20.0).view(4, 5))
 
 

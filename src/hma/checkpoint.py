@@ -157,7 +157,8 @@ def _load(
 
 
 def _build(description: Mapping[str, Any], backbone: nn.Module, target: Target) -> HMA:
-    config = HMAConfig.from_dict(description["config"])
+    # of models from before there was another design
+    config = HMAConfig.from_dict({"similarity": "dot"} | description["config"])
     return HMA(backbone, config=config, target=target, feature_dim=description["feature_dim"])
 
 

@@ -77,6 +77,8 @@ def expect_sizes(feature_dim: int, config: HMAConfig) -> None:
     """Raise unless a model of these sizes can be built."""
     if feature_dim < 1:
         raise ValueError(f"feature_dim must be at least 1, got {feature_dim}")
+    if config.votes:
+        return
     token, heads = feature_dim + config.label_dim, config.num_heads
     if token % heads:
         raise ConfigError(

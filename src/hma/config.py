@@ -10,6 +10,8 @@ Scale = Literal["head", "token"]
 Readout = Literal["all", "features", "label"]
 Context = Literal["batch", "alone", "anchors"]
 EmptyReads = Literal["skip", "keep"]
+Similarity = Literal["dot", "distance"]
+Vote = Literal["added", "gated", "alone"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "slot_init": get_args(SlotInit),
@@ -18,8 +20,20 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "readout": get_args(Readout),
     "context": get_args(Context),
     "empty_reads": get_args(EmptyReads),
+    "similarity": get_args(Similarity),
+    "vote": get_args(Vote),
 }
-LEAST = {"label_dim": 0, "queue_size": 0, "slots_per_class": 0, "num_heads": 1}
+LEAST = {
+    "label_dim": 0,
+    "queue_size": 0,
+    "slots_per_class": 0,
+    "num_heads": 1,
+    "key_dim": 1,
+    "candidates": 1,
+}
+MAY_BE_NONE = ("queue_size", "candidates")
+
+PAPER: dict[str, Any] = {"similarity": "dot", "queue_size": 512, "slots_per_class": 16}
 
 _NO_QUEUE: dict[str, Any] = {"queue_size": 0}
 _NO_SLOTS: dict[str, Any] = {"slots_per_class": 0}
@@ -42,6 +56,9 @@ class ConfigError(ValueError):
 class HMAConfig:
     """Sizes of the two memories and of the reads over them.
 
+    By default the rows nearest to a query vote for their labels; the paper's design is
+    :meth:`paper`.
+
     Example:
         >>> HMAConfig(num_heads=0, context="alnoe")
         Traceback (most recent call last):
@@ -50,34 +67,51 @@ class HMAConfig:
           - context must be one of 'batch', 'alone', 'anchors', got 'alnoe'; did you mean 'alone'?
     """
 
+    similarity: Similarity = "distance"
+    """'distance' lets the rows that are nearest to a query vote for their labels; 'dot' is the
+    paper's attention over both memories."""
+    queue_size: int | None = None
+    """Real-memory rows kept; 0 turns the real memory off. None keeps a row for every sample, for
+    'distance'."""
+    slots_per_class: int = 0
+    """Learnable rows for each class."""
+    vote: Vote = "added"
+    """For 'distance': votes are added to the head's logits, added through a gate that starts at 0,
+    or answer alone."""
+    key_dim: int = 64
+    """For 'distance': width of the keys that distances are measured between."""
+    candidates: int | None = 512
+    """For 'distance': stored rows drawn for a training step; None takes all."""
+    leave_self_out: bool = True
+    """For 'distance': in training no row reads its own stored copy, which needs sample ids."""
     label_dim: int = 64
-    """Width of the label part of a token; 0 leaves labels out of the tokens."""
-    queue_size: int = 512
-    """Real-memory rows kept; 0 turns the real memory off."""
-    slots_per_class: int = 16
-    """Learnable tokens per class; 0 leaves attention between datapoints alone."""
+    """For 'dot': width of the label part of a token; 0 leaves labels out of the tokens."""
     num_heads: int = 4
-    """Attention heads in both reads; must divide feature_dim + label_dim."""
+    """For 'dot': attention heads in both reads; must divide feature_dim + label_dim."""
     dropout: float = 0.1
-    """Dropout on hidden activations of both reads; attention weights are never dropped."""
+    """For 'dot': dropout on hidden activations of both reads, never on attention weights."""
     momentum: float = 0.999
-    """Share of itself the momentum encoder keeps per step; 0 writes the backbone's own features."""
+    """For 'dot': share of itself the momentum encoder keeps per step; 0 writes the backbone's own
+    features."""
     batch_attention: bool = True
-    """Whether the synthetic read sees the other rows of the batch."""
+    """Whether rows see the others of their batch; for 'distance' in training only."""
     slot_init: SlotInit = "normal"
     """Start of the slots: 'normal' is N(0, 0.02); 'zeros' is the released code's."""
     queue_labels: QueueLabels = "live"
-    """'live' embeds the stored class ids at every read; 'frozen' keeps the value of write time."""
+    """For 'dot': 'live' embeds the stored class ids at every read; 'frozen' keeps the value of
+    write time."""
     scale: Scale = "head"
-    """Scores are divided by the root of the head's width, or of the whole 'token'."""
+    """For 'dot': scores are divided by the root of the head's width, or of the whole 'token'."""
     readout: Readout = "all"
     """What the linear head sees of the final token."""
     context: Context = "batch"
-    """What a row sees of others in eval mode: its batch, nobody, or the stored anchors."""
+    """For 'dot': what a row sees of others in eval mode: its batch, nobody, or the stored
+    anchors; for 'distance' it is always nobody."""
     top_k: int | None = None
-    """Keep only the largest weights of each query, not renormalised; None keeps all."""
+    """For 'dot': keep only the largest weights of each query, not renormalised; None keeps all."""
     empty_reads: EmptyReads = "skip"
-    """'skip' leaves out a read that has nothing to read; 'keep' lets it see the query alone."""
+    """For 'dot': 'skip' leaves out a read that has nothing to read; 'keep' lets it see the query
+    alone."""
     gather_batch: bool = True
     """In training under torch.distributed, a row's batch is the batch of all ranks together."""
     check_finite: bool = False
@@ -85,7 +119,8 @@ class HMAConfig:
 
     def __post_init__(self) -> None:
         problems = [*self._wrong_types(), *self._wrong_values()]
-        if not problems and self.empty_reads == "skip" and not self.reads_anything:
+        empty = not self.votes and self.empty_reads == "skip"
+        if not problems and empty and not self.reads_anything:
             problems = [
                 "queue_size, slots_per_class and batch_attention are all off, so there is nothing "
                 "to read; turn one on, or set empty_reads='keep' for the PARAM ablation"
@@ -97,14 +132,16 @@ class HMAConfig:
     def _wrong_types(self) -> list[str]:
         problems = []
         for name in LEAST:
-            value = getattr(self, name)
+            value, none = getattr(self, name), " or None" if name in MAY_BE_NONE else ""
+            if value is None and none:
+                continue
             if not isinstance(value, int) or isinstance(value, bool):
-                problems.append(f"{name} must be a whole number, got {value!r}")
+                problems.append(f"{name} must be a whole number{none}, got {value!r}")
         for name in ("dropout", "momentum"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 problems.append(f"{name} must be a number, got {value!r}")
-        for name in ("batch_attention", "gather_batch", "check_finite"):
+        for name in ("batch_attention", "gather_batch", "check_finite", "leave_self_out"):
             if not isinstance(getattr(self, name), bool):
                 problems.append(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.top_k is not None and (
@@ -125,16 +162,44 @@ class HMAConfig:
                 problems.append(f"{name} must be at least 0 and below 1, got {value}")
         if isinstance(self.top_k, int) and self.top_k < 1:
             problems.append(f"top_k must be at least 1 or None, got {self.top_k}")
-        if self.label_dim == 0 and self.readout == "label":
+        if self.label_dim == 0 and self.readout == "label" and not self.votes:
             problems.append("readout='label' needs a label_dim of at least 1, got 0")
-        if self.context == "anchors" and not self.batch_attention:
+        if self.context == "anchors" and not self.batch_attention and not self.votes:
             problems.append(
                 "context='anchors' needs batch_attention=True: anchors stand in for the batch"
             )
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 problems.append(wrong_choice(name, getattr(self, name), allowed))
-        return problems
+        return problems + self._wrong_together()
+
+    def _wrong_together(self) -> list[str]:
+        """Return what does not go with the kind of read."""
+        if not self.votes:
+            if self.queue_size is None:
+                return ["queue_size must be a whole number for similarity='dot', got None"]
+            return []
+        rule = "similarity='distance' answers each row alone and embeds no labels, got "
+        if self.context == "anchors":
+            return [rule + "context='anchors'; leave it out, or take HMAConfig.paper"]
+        if self.readout == "label":
+            return [rule + "readout='label'; leave it out, or take HMAConfig.paper"]
+        if not (self.has_real_memory or self.slots_per_class):
+            return [
+                "queue_size and slots_per_class are both 0, so nobody votes; turn one on, or take "
+                "the backbone without a memory"
+            ]
+        return []
+
+    @property
+    def votes(self) -> bool:
+        """Whether rows vote by distance, instead of being attended to."""
+        return self.similarity == "distance"
+
+    @property
+    def sees_batch(self) -> bool:
+        """Whether a prediction may depend on the other rows of its batch."""
+        return self.batch_attention and not self.votes
 
     @property
     def reads_anything(self) -> bool:
@@ -144,12 +209,17 @@ class HMAConfig:
     @property
     def has_real_memory(self) -> bool:
         """Whether there is a queue."""
-        return self.queue_size > 0
+        return self.queue_size != 0
 
     @property
     def has_synthetic_memory(self) -> bool:
         """Whether there are slots or neighbours."""
         return self.slots_per_class > 0 or self.batch_attention
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Self:
+        """Return the paper's design: attention over a queue, then over slots and the batch."""
+        return cls.from_dict(PAPER | changes)
 
     @classmethod
     def ablation(cls, row: str, **changes: Any) -> Self:
@@ -170,7 +240,7 @@ class HMAConfig:
         if clashes:
             wanted = ", ".join(f"{name}={fixed[name]!r}" for name in clashes)
             raise ConfigError(f"the row {row!r} fixes {wanted}; leave {', '.join(clashes)} out")
-        return cls.from_dict(changes | fixed)
+        return cls.paper(**changes | fixed)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hma.memory import Memories
+from hma.attention import Projected
+from hma.memory import Memories, RealMemory, SyntheticMemory
 from hma.momentum import evaluating
 from hma.targets import Number, YesNo
 
@@ -61,7 +62,7 @@ def contributions(
 
     Example:
         >>> from hma import HMA, HMAConfig
-        >>> config = HMAConfig(queue_size=4, slots_per_class=1)
+        >>> config = HMAConfig.paper(queue_size=4, slots_per_class=1)
         >>> model = HMA(torch.nn.Linear(3, 8), 2, config, feature_dim=8)
         >>> model.remember(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))
         >>> found = contributions(model, torch.randn(1, 3))
@@ -95,7 +96,7 @@ class _Parts:
     def of(cls, model: "HMA") -> "_Parts":
         """Return each row, each slot, each class, and all of both kinds and of either."""
         device = model.anchors.device
-        size = model.config.queue_size if model.real is not None else 0
+        size = model.real.queue.size if model.real is not None else 0
         places = torch.empty(0, dtype=torch.long, device=device)
         of_class = torch.zeros(model.num_labels, size, dtype=torch.bool, device=device)
         if model.real is not None and size:
@@ -133,7 +134,7 @@ def _belongs(model: "HMA", labels: Tensor) -> Tensor:
 
 def _answers(model: "HMA", features: Tensor, row: int, parts: _Parts) -> Tensor:
     """Return what the model expects of a row with each part hidden, ``(G, O)``."""
-    alone = not model.config.batch_attention or model.context == "alone"
+    alone = not model.config.sees_batch or model.context == "alone"
     found = []
     if alone and (model.real is None or model.real.nearest is None):
         chunks = (torch.split(hidden, AT_ONCE) for hidden in (parts.queue, parts.learned))
@@ -150,23 +151,29 @@ def _answers(model: "HMA", features: Tensor, row: int, parts: _Parts) -> Tensor:
 
 def _hiding(model: "HMA", queue: Tensor, learned: Tensor) -> Memories:
     """Return the memories with rows hidden: of all queries ``(M,)``, or of each ``(B, M)``."""
-    real = None if model.real is None else model.real.project(model.tokens)
-    if real is not None:
-        assert real.bias is not None
-        real = real._replace(bias=real.bias.masked_fill(queue, float("-inf")))
-    if model.synthetic is None:
+    if model.vote is not None:
+        rows, slots = model.vote.memories(model.real, model.synthetic)
+        return Memories(_without(rows, queue), _without(slots, learned))
+    real = model.real.project(model.tokens) if isinstance(model.real, RealMemory) else None
+    real = _without(real, queue)
+    if not isinstance(model.synthetic, SyntheticMemory):
         return Memories(real, None)
     anchors = None
     if model.context == "anchors":
         anchors = model.tokens.mask(model.anchors)
-        if model.real is not None:
+        if isinstance(model.real, RealMemory):
             anchors, _ = model.real(anchors, real)
-    synthetic = model.synthetic.project(model.tokens, anchors)
-    if synthetic is not None:
-        seen = synthetic.keys.new_zeros(*learned.shape[:-1], synthetic.keys.shape[1])
-        seen[..., : learned.shape[-1]].masked_fill_(learned, float("-inf"))
-        synthetic = synthetic._replace(bias=seen)
-    return Memories(real, synthetic)
+    return Memories(real, _without(model.synthetic.project(model.tokens, anchors), learned))
+
+
+def _without(rows: Projected | None, hidden: Tensor) -> Projected | None:
+    """Return rows of which the first ones are hidden where ``hidden`` says so."""
+    if rows is None:
+        return None
+    bias = rows.keys.new_zeros(rows.keys.shape[1]) if rows.bias is None else rows.bias
+    bias = bias.expand(*hidden.shape[:-1], -1).clone()
+    bias[..., : hidden.shape[-1]].masked_fill_(hidden, float("-inf"))
+    return rows._replace(bias=bias)
 
 
 def _explained(model: "HMA", expected: Tensor) -> int:

@@ -143,7 +143,7 @@ def queue_diagnostics(
         apart = (memory.features[row] - today[sample]).norm(dim=1)
         staleness = apart / today[sample].norm(dim=1).clamp(min=1e-30)
     return QueueDiagnostics(
-        size=model.config.queue_size,
+        size=0 if model.real is None else model.real.queue.size,
         rows=len(memory.labels),
         per_class=_per_class(model),
         staleness=staleness,

@@ -116,16 +116,14 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
         anchors = model.anchors if context == "anchors" else model.anchors[:0]
         anchor_trace = model.trace(anchors, context=context) if len(anchors) else None
     places = model.real.queue.order() if model.real is not None else anchors.new_empty(0).long()
-    count = len(features)
-    own_real, queue_real = _first_read(trace.real, count, model.config.queue_size, places)
+    count, size = len(features), 0 if model.real is None else model.real.queue.size
+    own_real, queue_real = _first_read(trace.real, count, size, places)
     num_slots = 0 if model.synthetic is None else len(model.synthetic.classes)
     own, rest = _second_read(trace.synthetic, count, num_slots + len(anchors), features.device)
     slots, to_anchors = rest[:, :num_slots], rest[:, num_slots:]  # (B, S), (B, A)
-    queue = own @ queue_real  # (B, N)
+    queue = queue_real if model.config.votes else own @ queue_real  # (B, N)
     if anchor_trace is not None:
-        own_anchor, queue_anchor = _first_read(
-            anchor_trace.real, len(anchors), model.config.queue_size, places
-        )
+        own_anchor, queue_anchor = _first_read(anchor_trace.real, len(anchors), size, places)
         queue = queue + to_anchors @ queue_anchor
         to_anchors = to_anchors * own_anchor
     batch = own * own_real  # (B, B): what came from each row itself
@@ -133,6 +131,9 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
     batch = batch - torch.diag(itself)
     parts = [itself[:, None], queue, batch, to_anchors, slots]
     total = torch.cat(parts, dim=1).sum(dim=1, keepdim=True)  # below 1 where top_k dropped some
+    if model.config.votes:  # where there is no row, the head answers alone
+        parts[0] = (total == 0).to(total)
+        total = total + parts[0]
     itself, queue, batch, to_anchors, slots = (part / total for part in parts)
     memory = model.memory_state()
     return Explanation(

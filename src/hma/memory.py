@@ -8,29 +8,48 @@ from torch import Tensor, nn
 
 from hma.attention import MemoryRead, Nearest, Projected, Weights
 from hma.config import HMAConfig
+from hma.keyed_rows import KeyedRows
 from hma.queue import MemoryQueue
 from hma.slots import Examples, Start
 from hma.targets import Target
 from hma.tokens import LabelTokens
 
 
-class RealMemory(nn.Module):
-    """Past training rows; every token reads them beside itself, never beside its batch.
+class StoredRows(nn.Module):
+    """Past training rows, whoever reads them.
 
     Args:
-        queue: Where the rows are kept; a queue of size 0 leaves each token to itself.
-        read: The attention block.
+        queue: Where the rows are kept.
 
     Attributes:
         nearest: Chooses the rows that each query reads, see :mod:`hma.retrieval`; None for all.
             It is a choice of the running program and not saved.
     """
 
-    def __init__(self, queue: MemoryQueue, read: MemoryRead) -> None:
+    def __init__(self, queue: MemoryQueue) -> None:
         super().__init__()
         self.queue = queue
-        self.read = read
         self.nearest: Nearest | None = None
+
+    def unseen(self) -> Tensor:
+        """Return a bias that hides the places where no row is, ``(M,)``."""
+        # DIFF[released code]: it starts from noise and attends to it; the paper's queue is empty.
+        features = self.queue.features
+        hidden = features.new_full((len(features),), float("-inf"))
+        return hidden.masked_fill(self.queue.filled(), 0.0)
+
+
+class RealMemory(StoredRows):
+    """Past training rows; every token reads them beside itself, never beside its batch.
+
+    Args:
+        queue: Where the rows are kept; a queue of size 0 leaves each token to itself.
+        read: The attention block.
+    """
+
+    def __init__(self, queue: MemoryQueue, read: MemoryRead) -> None:
+        super().__init__(queue)
+        self.read = read
 
     def forward(self, tokens: Tensor, memory: Projected | None) -> tuple[Tensor, Weights]:
         """Return the tokens after they have read ``memory``, and where they looked."""
@@ -49,27 +68,22 @@ class RealMemory(nn.Module):
             # DIFF[paper 3.2]: the paper stores label embeddings, which go stale while the table
             # trains; we store labels and embed them at every read.
             rows = tokens.label(self.queue.features, self.queue.labels)  # (M, D)
-        # DIFF[released code]: it starts from noise and attends to it; the paper's queue is empty.
-        unseen = torch.full_like(rows[:, 0], float("-inf")).masked_fill(self.queue.filled(), 0.0)
-        return self.read.project(rows, bias=unseen)
+        return self.read.project(rows, bias=self.unseen().to(rows.dtype))
 
 
-class SyntheticMemory(nn.Module):
-    """Learnable rows, ``slots_per_class`` for each class, read beside the batch.
+class LearnedRows(nn.Module):
+    """Learnable rows, ``slots_per_class`` for each class, whoever reads them.
 
     Args:
         target: What a label is; each of its prototypes has slots, as a class has.
-        feature_dim: Width of a slot's free part, ``F``; its label part is embedded anew.
-        slots_per_class: Slots of each class; 0 for attention between datapoints alone.
-        read: The attention block.
+        feature_dim: Width of a slot, ``F``.
+        slots_per_class: Slots of each class.
     """
 
     classes: Tensor
     labels: Tensor
 
-    def __init__(
-        self, target: Target, feature_dim: int, slots_per_class: int, read: MemoryRead
-    ) -> None:
+    def __init__(self, target: Target, feature_dim: int, slots_per_class: int) -> None:
         super().__init__()
         labels = target.prototypes().repeat_interleave(slots_per_class, dim=0)  # (S, ...)
         classes = torch.arange(len(target.prototypes())).repeat_interleave(slots_per_class)
@@ -79,6 +93,28 @@ class SyntheticMemory(nn.Module):
             self.slots = nn.Parameter(torch.zeros(len(labels), feature_dim))
         self.register_buffer("classes", classes, persistent=False)  # (S,)
         self.register_buffer("labels", labels, persistent=False)
+
+    @torch.no_grad()
+    def restart(self, start: Start, examples: Examples | None = None) -> None:
+        """Give every slot a first value, see :mod:`hma.slots`."""
+        if self.slots is not None:
+            self.slots.copy_(start(self.slots, self.classes, examples))
+
+
+class SyntheticMemory(LearnedRows):
+    """Learnable rows that are read beside the batch.
+
+    Args:
+        target: What a label is; each of its prototypes has slots, as a class has.
+        feature_dim: Width of a slot's free part, ``F``; its label part is embedded anew.
+        slots_per_class: Slots of each class; 0 for attention between datapoints alone.
+        read: The attention block.
+    """
+
+    def __init__(
+        self, target: Target, feature_dim: int, slots_per_class: int, read: MemoryRead
+    ) -> None:
+        super().__init__(target, feature_dim, slots_per_class)
         self.read = read
 
     def forward(
@@ -87,12 +123,6 @@ class SyntheticMemory(nn.Module):
         """Return the tokens after they have read ``memory`` and maybe each other."""
         result: tuple[Tensor, Weights] = self.read(tokens, memory, neighbours=neighbours)
         return result
-
-    @torch.no_grad()
-    def restart(self, start: Start, examples: Examples | None = None) -> None:
-        """Give every slot a first value, see :mod:`hma.slots`."""
-        if self.slots is not None:
-            self.slots.copy_(start(self.slots, self.classes, examples))
 
     def project(self, tokens: LabelTokens, anchors: Tensor | None = None) -> Projected | None:
         """Return the slots, then the anchor tokens ``(A, D)`` if any, as keys and values."""
@@ -129,17 +159,24 @@ class MemoryState:
     frozen: bool
 
 
-def real_memory(target: Target, feature_dim: int, config: HMAConfig) -> RealMemory | None:
+def real_memory(target: Target, feature_dim: int, config: HMAConfig) -> StoredRows | None:
     """Return the real memory of a configuration, or None where it has none."""
+    if config.votes:
+        rows = KeyedRows(config.queue_size, feature_dim, target)
+        return StoredRows(rows) if config.has_real_memory else None
     if not (config.has_real_memory or config.empty_reads == "keep"):
         return None
+    assert config.queue_size is not None
     value_dim = config.label_dim if config.queue_labels == "frozen" else None
     queue = MemoryQueue(config.queue_size, feature_dim, target, value_dim)
     return RealMemory(queue, _read(feature_dim, config))
 
 
-def synthetic_memory(target: Target, feature_dim: int, config: HMAConfig) -> SyntheticMemory | None:
+def synthetic_memory(target: Target, feature_dim: int, config: HMAConfig) -> LearnedRows | None:
     """Return the synthetic memory of a configuration, or None where it has none."""
+    if config.votes:
+        slots = config.slots_per_class
+        return LearnedRows(target, feature_dim, slots) if slots else None
     if not (config.has_synthetic_memory or config.empty_reads == "keep"):
         return None
     read = _read(feature_dim, config)
@@ -158,22 +195,22 @@ def _read(feature_dim: int, config: HMAConfig) -> MemoryRead:
 
 
 def projected(
-    real: RealMemory | None,
-    synthetic: SyntheticMemory | None,
+    real: StoredRows | None,
+    synthetic: LearnedRows | None,
     tokens: LabelTokens,
     anchors: Tensor | None,
 ) -> Memories:
     """Return both memories as keys and values; anchors ``(A, D)`` read the real one first."""
-    rows = None if real is None else real.project(tokens)
-    if synthetic is None:
+    rows = real.project(tokens) if isinstance(real, RealMemory) else None
+    if not isinstance(synthetic, SyntheticMemory):
         return Memories(rows, None)
-    if anchors is not None and real is not None:
+    if anchors is not None and isinstance(real, RealMemory):
         anchors, _ = real(anchors, rows)
     return Memories(rows, synthetic.project(tokens, anchors))
 
 
 def copied_out(
-    real: RealMemory | None, synthetic: SyntheticMemory | None, anchors: Tensor, frozen: bool
+    real: StoredRows | None, synthetic: LearnedRows | None, anchors: Tensor, frozen: bool
 ) -> MemoryState:
     """Return a copy of what the memories hold now."""
     none = torch.empty(0, dtype=torch.long, device=anchors.device)

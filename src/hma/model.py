@@ -1,5 +1,6 @@
 """HMA: a backbone, a real memory, a synthetic memory and a linear head."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from hma.checks import expect_finite, expect_shape, expect_tensor, feature_dim_of
 from hma.config import ConfigError, HMAConfig
 from hma.hub import HubMixin
+from hma.keyed_rows import KeyedRows
 from hma.memory import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features
 from hma.queue import checked_rows, rows_of_all_ranks
@@ -25,7 +27,7 @@ class HMA(HubMixin, MemoryReader):
     Args:
         backbone: Any module that maps a batch to features ``(B, F)``.
         num_classes: Number of logits, ``C``; 1 is a binary problem with one logit.
-        config: Sizes and switches; the defaults are the paper's.
+        config: Sizes and switches; :meth:`HMAConfig.paper` is the paper's.
         target: What a label is, where it is not one of ``num_classes`` class ids: soft labels,
             several yes/no labels, a number; see :mod:`hma.targets`.
         feature_dim: Width of the features, ``F``; read from the backbone's ``num_features``
@@ -35,7 +37,7 @@ class HMA(HubMixin, MemoryReader):
         - input: whatever the backbone takes; output: ``(B, C)``.
 
     Example:
-        >>> config = HMAConfig(queue_size=8, slots_per_class=2)
+        >>> config = HMAConfig.paper(queue_size=8, slots_per_class=2)
         >>> model = HMA(nn.Linear(5, 16), num_classes=3, config=config, feature_dim=16)
         >>> x, y = torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
         >>> model(x).shape
@@ -86,8 +88,13 @@ class HMA(HubMixin, MemoryReader):
         """
         if self.memory_frozen:
             raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
-        if self.real is None or self.real.queue.size == 0:
+        if self.real is None or not self.config.has_real_memory:
             return
+        if ids is None and self.training and self.config.votes and self.config.leave_self_out:
+            raise ValueError(
+                "ids must be given in training, so that no row reads its own stored copy; pass "
+                "remember(x, y, ids=ids), or set leave_self_out=False"
+            )
         if features is None:
             features = self.encode_for_memory(x)
         given = expect_tensor("features", features).detach()
@@ -104,7 +111,7 @@ class HMA(HubMixin, MemoryReader):
     @torch.no_grad()
     def encode_for_memory(self, x: Any) -> Tensor:
         """Return the features that :meth:`remember` would store for a batch, ``(B, F)``."""
-        momentum = self.config.momentum
+        momentum = 0.0 if self.config.votes else self.config.momentum
         return stored_features(x, self.backbone, self.momentum_encoder, momentum)
 
     @torch.no_grad()
@@ -115,8 +122,11 @@ class HMA(HubMixin, MemoryReader):
             x: The batch, as the backbone takes it; unused if ``features`` are given.
             features: Features of the anchors, ``(A, F)``.
         """
-        if not self.config.batch_attention:
-            raise ConfigError("set_anchors needs batch_attention=True, got False")
+        if not self.config.sees_batch:
+            raise ConfigError(
+                "set_anchors needs batch_attention=True and similarity='dot', got "
+                f"{self.config.batch_attention} and {self.config.similarity!r}"
+            )
         if features is None:
             with evaluating(self.backbone):
                 features = expect_tensor("features", self.backbone(x))
@@ -157,6 +167,29 @@ class HMA(HubMixin, MemoryReader):
         """
         self.memory_frozen = frozen
         self.reproject()
+
+    def refresh(self, batches: Iterable[tuple[Any, Tensor, Tensor]]) -> None:
+        """Write rows again with the weights of now, encoded in eval mode.
+
+        Args:
+            batches: ``(x, y, ids)`` each, as :meth:`remember` takes them.
+        """
+        for x, y, ids in batches:
+            with torch.no_grad(), evaluating(self.backbone):
+                features = expect_tensor("features", self.backbone(x))
+            self.remember(x, y, features=features, ids=ids)
+
+    def forget(self, ids: Tensor) -> int:
+        """Take the rows of these samples out of the real memory; return how many there were.
+
+        Args:
+            ids: Sample ids, as they were given to :meth:`remember`.
+        """
+        if self.memory_frozen:
+            raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
+        if self.real is None or not isinstance(self.real.queue, KeyedRows):
+            raise ConfigError("forget needs a memory with a row for each sample: HMAConfig()")
+        return self.real.queue.forget(ids.to(self.anchors.device))
 
     def reset_memory(self) -> None:
         """Forget every remembered row; slots, anchors and weights stay."""

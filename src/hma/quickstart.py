@@ -15,7 +15,7 @@ from hma.methods import Method, erm, with_hma
 from hma.training import Recipe, SilentProgress, fit
 from hma.training.threads import one_thread
 
-MEMORY = HMAConfig(queue_size=128, slots_per_class=4, label_dim=32)
+MEMORY = HMAConfig.paper(queue_size=128, slots_per_class=4, label_dim=32)
 RECIPE = Recipe(epochs=30, batch_size=64)
 
 

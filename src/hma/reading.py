@@ -12,12 +12,20 @@ from hma.cache import ProjectionCache
 from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
 from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
 from hma.growing import Growing
-from hma.memory import Memories, projected, real_memory, synthetic_memory
+from hma.memory import (
+    Memories,
+    RealMemory,
+    SyntheticMemory,
+    projected,
+    real_memory,
+    synthetic_memory,
+)
 from hma.momentum import follow
 from hma.output import Output
 from hma.slots import slot_start
-from hma.targets import Target
+from hma.targets import UNKNOWN, Target
 from hma.tokens import LabelTokens
+from hma.voting import VotingRead
 
 
 class Trace(NamedTuple):
@@ -52,34 +60,88 @@ class MemoryReader(Growing):
         self.num_labels = len(target.prototypes())
         self.feature_dim = feature_dim
         self.memory_frozen = False
-        self._context: Context = config.context
+        self._context: Context = "alone" if config.votes else config.context
         self._cache = ProjectionCache()
 
         self.backbone = backbone
-        self.momentum_encoder = (
-            follow(backbone, config.momentum) if config.has_real_memory else None
-        )
-        self.tokens = LabelTokens(target, feature_dim, config.label_dim)
+        averaged = config.has_real_memory and not config.votes
+        self.momentum_encoder = follow(backbone, config.momentum) if averaged else None
+        label_dim = 0 if config.votes else config.label_dim
+        self.tokens = LabelTokens(target, feature_dim, label_dim)
         self.real = real_memory(target, feature_dim, config)
         self.synthetic = synthetic_memory(target, feature_dim, config)
         self.register_buffer("anchors", torch.empty(0, feature_dim))
         if self.synthetic is not None:
             self.synthetic.restart(slot_start(config.slot_init))
-        read = len(range(feature_dim + config.label_dim)[self._readout])
+        read = len(range(feature_dim + label_dim)[self._readout])
         self.head = nn.Linear(read, self.num_classes)
+        self.vote: VotingRead | None = None
+        if config.votes:
+            gate = 0.0 if config.vote == "gated" else 1.0
+            self.vote = VotingRead(target, feature_dim, config.key_dim, gate)
+        if config.votes and config.vote == "alone":
+            for weight in self.head.parameters():
+                nn.init.zeros_(weight.requires_grad_(False))
 
-    def forward(self, x: Any, *, context: Context | None = None) -> Tensor:
-        """Return the logits of a batch, in the model's context or in the one given."""
-        return self.classify(self.backbone(x), context=context)
+    def forward(
+        self, x: Any, *, context: Context | None = None, ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits of a batch, in the model's context or in the one given.
 
-    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        Args:
+            x: The batch, as the backbone takes it.
+            context: Inference context; the model's own if not given.
+            ids: Sample ids ``(B,)``; in training a row does not read its own stored copy.
+        """
+        return self.classify(self.backbone(x), context=context, ids=ids)
+
+    def output(self, x: Any, features: Tensor | None = None, ids: Tensor | None = None) -> Output:
         """Return the logits of a batch and its features, which may be known beforehand."""
         features = self.backbone(x) if features is None else features
-        return Output(self.classify(features), features)
+        return Output(self.classify(features, ids=ids), features)
 
-    def classify(self, features: Tensor, *, context: Context | None = None) -> Tensor:
+    def classify(
+        self, features: Tensor, *, context: Context | None = None, ids: Tensor | None = None
+    ) -> Tensor:
         """Return the logits of features that the backbone has already made."""
+        if self.vote is not None and self.training and self.real is not None:
+            return self._learned_vote(self._checked(features), ids)
         return self.trace(features, context=context).logits
+
+    def _learned_vote(self, features: Tensor, ids: Tensor | None) -> Tensor:
+        """Return the logits of a training batch whose rows do not meet themselves."""
+        assert self.vote is not None
+        assert self.real is not None
+        if ids is None and self.config.leave_self_out:
+            raise ValueError(
+                "ids must be given in training: without them a row would find its own stored copy, "
+                "with its label; pass model(x, ids=ids), such as places in the data set, or set "
+                "leave_self_out=False"
+            )
+        if ids is None:
+            ids = torch.full((len(features),), UNKNOWN, device=features.device)
+        expect_shape("ids", ids, len(features))
+        votes = self.vote.learn(
+            features,
+            self.real,
+            self.synthetic,
+            ids=ids.to(features.device),
+            candidates=self.config.candidates,
+            batch=self.config.batch_attention and self.config.leave_self_out,
+            gather=self.config.gather_batch,
+        )
+        return self._headed(features) + votes
+
+    def _headed(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.head(tokens[:, self._readout])  # (B, D) -> (B, C)
+        return logits
+
+    def _checked(self, features: Tensor) -> Tensor:
+        features = expect_tensor("features", features)
+        expect_shape("features", features, None, self.feature_dim)
+        if self.config.check_finite:
+            expect_finite("features", features)
+        return features
 
     def trace(
         self, features: Tensor, *, context: Context | None = None, memories: Memories | None = None
@@ -91,22 +153,21 @@ class MemoryReader(Growing):
             context: Inference context; the model's own if not given.
             memories: Read these instead of the model's own, as they are.
         """
-        features = expect_tensor("features", features)
-        expect_shape("features", features, None, self.feature_dim)
-        if self.config.check_finite:
-            expect_finite("features", features)
+        features = self._checked(features)
         # read once: another thread may set the model's context meanwhile
         context = self._context if context is None else self._allowed(context)
         memories = self._memories(context) if memories is None else memories
+        if self.vote is not None:
+            votes, real, synthetic = self.vote.answer(features, memories, self.real)
+            return Trace(self._headed(features) + votes, real, synthetic)
         tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
         real = synthetic = None
-        if self.real is not None:
+        if isinstance(self.real, RealMemory):
             tokens, real = self.real(tokens, memories.real)
-        if self.synthetic is not None:
+        if isinstance(self.synthetic, SyntheticMemory):
             whole = self.config.batch_attention and (self.training or context == "batch")
             tokens, synthetic = self.synthetic(tokens, memories.synthetic, neighbours=whole)
-        logits = self.head(tokens[:, self._readout])  # (B, D) -> (B, C)
-        return Trace(logits, real, synthetic)
+        return Trace(self._headed(tokens), real, synthetic)
 
     @property
     def context(self) -> Context:
@@ -121,6 +182,10 @@ class MemoryReader(Growing):
     def _allowed(self, context: Context) -> Context:
         if context not in CHOICES["context"]:
             raise ConfigError(wrong_choice("context", context, CHOICES["context"]))
+        if self.config.votes:
+            if context == "anchors":
+                raise ConfigError("context='anchors' needs similarity='dot', got 'distance'")
+            return "alone"  # a row sees no other anyway
         if context == "anchors" and not self.config.batch_attention:
             raise ConfigError("context='anchors' needs batch_attention=True, got False")
         return context
@@ -146,6 +211,8 @@ class MemoryReader(Growing):
         return self._cache.get(context, self._behind_memories(), partial(self._project, context))
 
     def _project(self, context: Context) -> Memories:
+        if self.vote is not None:
+            return self.vote.memories(self.real, self.synthetic)
         anchors = None
         if context == "anchors" and not self.training:
             if len(self.anchors) == 0:
@@ -171,7 +238,7 @@ class MemoryReader(Growing):
 
     def _behind_memories(self) -> Iterator[Tensor]:
         yield self.anchors
-        for module in (self.tokens, self.real, self.synthetic):
+        for module in (self.tokens, self.real, self.synthetic, self.vote):
             if module is not None:
                 yield from module.parameters()
                 yield from module.buffers()

@@ -102,6 +102,7 @@ def _shape_of(
     slots = len(state["global_memories"]) if "global_memories" in state else 0
     config = HMAConfig.from_dict(
         {
+            "similarity": "dot",
             "label_dim": label_dim,
             "queue_size": len(state["queue"]) if "queue" in state else 0,
             "slots_per_class": slots // max(num_classes, 2),

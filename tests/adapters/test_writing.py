@@ -50,7 +50,7 @@ def test_ids_are_kept_and_batches_without_them_are_unknown():
 
 def test_a_backbone_without_a_momentum_encoder_is_encoded_without_gradients_and_in_eval_mode():
     backbone = mlp(6, hidden=(16,), dropout=0.5)
-    model = HMA(backbone, 3, HMAConfig(label_dim=16, queue_size=20, momentum=0.0)).train()
+    model = HMA(backbone, 3, HMAConfig.paper(label_dim=16, queue_size=20, momentum=0.0)).train()
     assert model.momentum_encoder is None
     writer = StepWriter(model, pair)
     x, y = rows(6)

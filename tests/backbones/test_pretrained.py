@@ -69,7 +69,7 @@ def test_features_are_those_of_timms_model_without_a_classifier(name, shape, opt
         features = backbone(x)
         torch.testing.assert_close(features, own(x), rtol=0, atol=0)
     assert features.shape == (2, backbone.feature_dim)
-    model = hma.HMA(backbone, 4, hma.HMAConfig(queue_size=8, slots_per_class=1)).train()
+    model = hma.HMA(backbone, 4, hma.HMAConfig.paper(queue_size=8, slots_per_class=1)).train()
     model(x).sum().backward()
     assert all(value.grad is not None for value in backbone.parameters())
 

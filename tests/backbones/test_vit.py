@@ -185,7 +185,9 @@ def test_memory_takes_every_way_of_tuning_and_a_momentum_encoder_only_where_aske
         ("none", 0.9, False),
     ]:
         backbone = small(tuning=tuning)
-        config = hma.HMAConfig(label_dim=4, queue_size=8, slots_per_class=1, momentum=momentum)
+        config = hma.HMAConfig.paper(
+            label_dim=4, queue_size=8, slots_per_class=1, momentum=momentum
+        )
         model = hma.HMA(backbone, 3, config).train()
         model(x).sum().backward()
         model.remember(x, y)

@@ -35,7 +35,7 @@ def run(rows):
     options = RunOptions(
         source=str(rows),
         target=("y",),
-        config=HMAConfig(queue_size=16, slots_per_class=2, label_dim=8),
+        config=HMAConfig.paper(queue_size=16, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1),
     )
     return train(options, rows.parent / "run", compare=False, progress=SilentProgress()).folder

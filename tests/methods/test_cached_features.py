@@ -260,7 +260,7 @@ def test_training_on_features_is_training_on_rows(tmp_path):
     """Same start, same order, same losses; then the learner takes rows as before."""
     task = digits(seed=0, per_class=10)
     recipe = Recipe(epochs=3, batch_size=32, eval_batch_size=64)
-    config = hma.HMAConfig(label_dim=8, queue_size=64, slots_per_class=2, dropout=0.0)
+    config = hma.HMAConfig.paper(label_dim=8, queue_size=64, slots_per_class=2, dropout=0.0)
     for method in (erm(lambda _: frozen()), with_hma(lambda _: frozen(), config)):
         plain, quick = method(task, 1), method(task, 1)
         known = cached_features(task, quick.module.backbone, tmp_path)

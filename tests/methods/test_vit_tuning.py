@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 SMALL = {"patch_size": 8, "depth": 2, "embed_dim": 24, "num_heads": 3}
 RECIPE = Recipe(steps=6, batch_size=16, optimizer="sgd", lr=3e-2, schedule="cosine", warmup_steps=2)
-CONFIG = hma.HMAConfig(label_dim=8, queue_size=32, slots_per_class=2, momentum=0)
+CONFIG = hma.HMAConfig.paper(label_dim=8, queue_size=32, slots_per_class=2, momentum=0)
 
 
 @pytest.fixture(scope="module")

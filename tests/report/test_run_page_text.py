@@ -234,7 +234,7 @@ def test_rows_without_pictures_are_shown_as_text(make):
 
 def test_many_classes_stay_under_two_megabytes(make):
     classes = tuple(f"species number {i}" for i in range(120))
-    config = HMAConfig(queue_size=400, slots_per_class=2, label_dim=4, num_heads=2)
+    config = HMAConfig.paper(queue_size=400, slots_per_class=2, label_dim=4, num_heads=2)
     many = make(config, classes)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(400, 5, generator=generator), torch.arange(400) % 120

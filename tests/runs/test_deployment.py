@@ -40,7 +40,7 @@ def options(tmp_path_factory):
     return RunOptions(
         source=str(folder / "rows.csv"),
         target=("label",),
-        config=HMAConfig(queue_size=8, slots_per_class=2, label_dim=8),
+        config=HMAConfig.paper(queue_size=8, slots_per_class=2, label_dim=8),
         recipe=UserRecipe(epochs=2).fixed(),
     )
 

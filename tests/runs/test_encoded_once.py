@@ -58,7 +58,7 @@ def options(tmp_path_factory):
         backbone="mlp",
         weights=str(folder / "weights.safetensors"),
         frozen_backbone=True,
-        config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
+        config=HMAConfig.paper(queue_size=32, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=2, eval_batch_size=16),
     )
 

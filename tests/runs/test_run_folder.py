@@ -20,7 +20,7 @@ from hma.training import progress as progress_module
 from hma.training.identity import differences
 
 RECIPE = Recipe(epochs=2, batch_size=16)
-SMALL = HMAConfig(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
+SMALL = HMAConfig.paper(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     options = RunOptions(
         source=str(folder / "rows.npz"),
         backbone="mlp",
-        config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
+        config=HMAConfig.paper(queue_size=32, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1, lr=1e-3, eval_batch_size=16),  # a longer one multiplies roundings
     )
     return train(options, folder / "run", progress=SilentProgress())

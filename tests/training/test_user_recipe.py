@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from training_cases import memory_learner, quietly, small_task
 
+from hma import HMA, HMAConfig
 from hma.config import ConfigError
 from hma.targets import Classes, Number
 from hma.training import Recipe, UserRecipe, curve_note
@@ -79,16 +80,21 @@ def test_a_temperature_is_the_minimum_of_its_cost():
     grid = [0.1 * 1.01**step for step in range(460)]
     assert cost(found) <= min(map(cost, grid)) + 1e-4
     assert temperature_for(logits[:, :1], labels.double(), Number()) == 1.0
-    head = nn.Linear(4, 3)
     x = torch.randn(2, 4)
-    before = head(x)
-    cool(head, 2.0)
-    torch.testing.assert_close(head(x), before / 2)
+    for model in (HMA(nn.Identity(), 3, feature_dim=4), memory_model_of_the_paper()):
+        model.eval().remember(torch.randn(6, 4), torch.arange(6) % 3, ids=torch.arange(6))
+        before = model(x)
+        cool(model, 2.0)
+        torch.testing.assert_close(model(x), before / 2)
 
 
 def test_calibration_needs_an_epoch_that_validation_chose():
     with pytest.raises(ConfigError, match="calibrate needs selection 'best' or 'loss'"):
         Recipe(calibrate=True, selection="last")
+
+
+def memory_model_of_the_paper():
+    return HMA(nn.Identity(), 3, HMAConfig.paper(queue_size=4, slots_per_class=1), feature_dim=4)
 
 
 def curve(losses, *, selected, epochs):

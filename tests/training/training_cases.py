@@ -61,7 +61,7 @@ class Plain(nn.Module):
         return self.layers(x)
 
 
-MEMORY = HMAConfig(
+MEMORY = HMAConfig.paper(
     label_dim=8, queue_size=40, slots_per_class=2, num_heads=2, dropout=0.1, momentum=0.9
 )
 

@@ -46,7 +46,7 @@ class ForTrainer(nn.Module):
         loss: Loss of logits ``(B, C)`` and labels ``(B,)``.
 
     Example:
-        >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
+        >>> model = HMA(nn.Linear(2, 8), 3, HMAConfig.paper(), feature_dim=8)
         >>> trained = ForTrainer(model, inputs=lambda batch: batch["pixel_values"])
         >>> output = trained(pixel_values=torch.rand(4, 2), labels=torch.tensor([0, 1, 2, 0]))
         >>> output["loss"].shape, output["logits"].shape

@@ -61,7 +61,7 @@ class StepWriter:
         unpack: How a batch is taken apart.
 
     Example:
-        >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
+        >>> model = HMA(nn.Linear(2, 8), 3, HMAConfig.paper(), feature_dim=8)
         >>> writer = StepWriter(model, pair)
         >>> writer.hold((torch.rand(2, 2), torch.tensor([0, 2])))
         >>> writer.hold((torch.rand(1, 2), torch.tensor([1])))

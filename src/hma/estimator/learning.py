@@ -107,7 +107,7 @@ def train_epochs(
     if kept is not None and held_out is not None:
         model.load_state_dict(kept)
         logits = logits_of(model, held_out.x, training.batch_size)
-        cool(model.head, temperature_for(logits, held_out.y, model.target, held_out.weight))
+        cool(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
 
 
 def train_epoch(

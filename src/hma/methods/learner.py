@@ -6,15 +6,16 @@ from typing import Any, cast, final
 
 from torch import Tensor, nn
 
-from hma.data import Batch, Task
+from hma.data import Batch, Split, Task
 from hma.errors import UserError
 from hma.output import Output
 from hma.targets import Target
 
 BackboneFactory = Callable[[Task], nn.Module]
 """Makes the encoder for a task: a fresh module that maps a batch's ``x`` to ``(B, F)``."""
-Forward = Callable[[Any, Tensor | None], Output]
-"""A forward pass: ``(x, features)``, where features that are known stand in for ``x``."""
+Forward = Callable[..., Output]
+"""A forward pass: ``(x, features)``, where features that are known stand in for ``x``; of a method
+whose rows know each other ``(x, features, ids)``."""
 
 
 class OutputModule(nn.Module, ABC):
@@ -68,6 +69,14 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
 
     def after_step(self, batch: Batch) -> None:  # noqa: B027
         """Do what follows ``optimizer.step()``, such as writing a memory; by default nothing."""
+
+    def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:  # noqa: B027
+        """Make ready for an evaluation, such as a memory whose rows went stale; else nothing.
+
+        Args:
+            train: The training rows.
+            tick: To be called now and then where it takes long.
+        """
 
     def use(self, context: str) -> None:  # noqa: B027
         """Switch to one of ``contexts``; by default nothing depends on it."""

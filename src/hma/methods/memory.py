@@ -1,20 +1,23 @@
 """Heterogeneous memory on any backbone: the paper's rows, by configuration."""
 
+from collections.abc import Callable
 from typing import Any, cast, final
 
 import torch
 from torch import Tensor
 
 from hma.config import Context, HMAConfig
-from hma.data import Batch, Task
+from hma.data import Batch, Split, Task
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import HMA
+from hma.momentum import evaluating, trains
 from hma.output import Output
 
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
 
-ALONE_FIRST = ("alone", "batch", "batch-sorted")
+ENCODED_AT_ONCE = 256
+"""Training rows that are encoded at a time, where all of them are written again."""
 
 
 @final
@@ -34,7 +37,7 @@ class WithMemory(Learner):
         super().__init__(model, model.target)
         self.model = model
         self.contexts = ("alone",)
-        if model.config.batch_attention:
+        if model.config.sees_batch:
             self.contexts = (
                 SEEING_THE_BATCH[-1:] + SEEING_THE_BATCH[:-1] if alone else SEEING_THE_BATCH
             )
@@ -42,7 +45,7 @@ class WithMemory(Learner):
 
     def forward(self, batch: Batch) -> Output:
         """Return logits and features; in training they may wait for :meth:`after_step`."""
-        output = super().forward(batch)
+        output = self.run(batch.x, batch.features, batch.ids)
         keep = self.model.training and _writes_what_it_reads(self.model)
         self._encoded = (batch.x, output.features.detach()) if keep else None
         return output
@@ -56,6 +59,22 @@ class WithMemory(Learner):
             known = features
         self.model.remember(batch.x, batch.y, features=known, ids=batch.ids)
 
+    def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
+        """Write every training row again, with the weights of now, where rows vote by distance."""
+        store = self.model.real.queue if self.model.real is not None else None
+        if not self.model.config.votes or store is None:
+            return
+        if not trains(self.model.backbone) and int(store.written) >= len(train):
+            return  # what is stored is what the backbone gives
+        with evaluating(self.model.backbone), torch.no_grad():
+            for places in torch.split(torch.arange(len(train)), ENCODED_AT_ONCE):
+                batch = train.batch(places).to(self.model.anchors.device)
+                features = batch.features
+                if features is None:
+                    features = self.model.backbone(batch.x)
+                self.model.remember(batch.x, batch.y, features=features, ids=batch.ids)
+                tick()
+
     def use(self, context: str) -> None:
         """Switch the model's inference context; in which order rows come is up to the caller."""
         self.model.context = cast("Context", context.removesuffix("-sorted"))
@@ -65,6 +84,8 @@ def _writes_what_it_reads(model: HMA) -> bool:
     """Return whether the features of the step are those that the memory would be given after it."""
     # DIFF[paper 3.2]: with momentum=0 and a backbone that trains, the features are those of before
     # the step, as those of any momentum encoder are; encoding again would double the cost.
+    if model.config.votes:
+        return True
     if model.momentum_encoder is not None:
         return False
     return not any(part.training for part in model.backbone.modules())

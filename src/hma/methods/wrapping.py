@@ -23,9 +23,9 @@ class WrappedModule(OutputModule):
         self.config = getattr(inner, "config", None)
         self.settings = settings
 
-    def output(self, x: Any, features: Tensor | None = None) -> Output:
+    def output(self, x: Any, features: Tensor | None = None, *more: Any) -> Output:
         """Return what the inner module gives."""
-        output: Output = cast("Any", self.inner).output(x, features)
+        output: Output = cast("Any", self.inner).output(x, features, *more)
         return output
 
     def extra_repr(self) -> str:  # noqa: D102

@@ -79,6 +79,11 @@ class Classes(Target):
         """Look the ids up: as :meth:`mix` has it, without the product."""
         return embedding(stored % (self.table_rows + 1), table)
 
+    def tallied(self, votes: Tensor) -> Tensor:
+        """Return the logarithm of each class's share; for one logit how far the second is ahead."""
+        shares = super().tallied(votes)
+        return shares if self.count > 1 else shares[:, 1:] - shares[:, :1]
+
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the cross entropy."""
         if self.count > 1:

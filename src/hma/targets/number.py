@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from hma.errors import UserError
 from hma.targets.checks import expect_none, expect_rows, or_mask
-from hma.targets.target import Target
+from hma.targets.target import NO_VOTE, Target
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Places in the distribution of a number that slots stand for."""
@@ -89,6 +89,14 @@ class Number(Target):
         apart = (stored.nan_to_num()[:, None] - places).abs()  # (N, P)
         nearest: Tensor = one_hot(apart.argmin(dim=1), len(places))
         return torch.where(stored.isnan()[:, None], 0, nearest)
+
+    def ballots(self, stored: Tensor) -> Tensor:
+        """Return the number, and 1 for having one, ``(N, 2)``."""
+        return torch.stack([stored.nan_to_num(), (~stored.isnan()).to(stored.dtype)], dim=1)
+
+    def tallied(self, votes: Tensor) -> Tensor:
+        """Return the weighted mean; a little of the mean of all is in it."""
+        return votes[:, :1] / (votes[:, 1:] + NO_VOTE)
 
     def given(self, stored: Tensor) -> Tensor:
         """Return the numbers in their own unit."""

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from hma.targets.mixing import Shares, mean_output
 
+NO_VOTE = 1e-3
+"""Votes that are spread over all classes beside those of rows, which sum to 1 at most."""
 UNKNOWN = -1
 """Class id or sample id of a row whose writer did not know it."""
 
@@ -75,6 +77,21 @@ class Target(ABC):
         By default a prototype stands for one row of the label table.
         """
         return self.mix(stored)[:, :-1]
+
+    def ballots(self, stored: Tensor) -> Tensor:
+        """Return what each label adds to a vote, ``(N, V)``; nothing where it is unknown.
+
+        By default a prototype gets what belongs to it.
+        """
+        return self.membership(stored)
+
+    def tallied(self, votes: Tensor) -> Tensor:
+        """Return weighted sums of ballots as logits, ``(B, V)`` to ``(B, outputs)``.
+
+        By default the logarithm of each class's share; without any vote they are equal.
+        """
+        share = votes + NO_VOTE / votes.shape[1]
+        return share.log() - share.sum(dim=1, keepdim=True).log()
 
     def embed(self, stored: Tensor, table: Tensor) -> Tensor:
         """Return the embedding of stored labels, ``(N, ...)`` and ``(rows + 1, L)`` to ``(N, L)``.

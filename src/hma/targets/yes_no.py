@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from hma.targets.checks import expect_count, expect_none, expect_rows, or_mask
 from hma.targets.mixing import Shares, log_odds_of_mean
-from hma.targets.target import UNKNOWN, Target
+from hma.targets.target import NO_VOTE, UNKNOWN, Target
 
 
 @final
@@ -77,11 +77,18 @@ class YesNo(Target):
 
     def mix(self, stored: Tensor) -> Tensor:
         """Return the mean of the rows of the labels that are known; MASK if none is."""
-        known = ~stored.isnan()  # (N, T)
-        yes = stored.nan_to_num()
-        each = torch.stack([(1 - yes) * known, yes * known], dim=2).flatten(1)  # (N, 2T)
-        count = known.sum(dim=1, keepdim=True)
-        return or_mask(each / count.clamp(min=1), count[:, 0] > 0)
+        count = (~stored.isnan()).sum(dim=1, keepdim=True)
+        return or_mask(self.ballots(stored) / count.clamp(min=1), count[:, 0] > 0)
+
+    def ballots(self, stored: Tensor) -> Tensor:
+        """Return a no or a yes for each label that is known, ``(N, 2T)``."""
+        known, yes = ~stored.isnan(), stored.nan_to_num()
+        return torch.stack([(1 - yes) * known, yes * known], dim=2).flatten(1)
+
+    def tallied(self, votes: Tensor) -> Tensor:
+        """Return how far yes is ahead of no, label by label."""
+        no, yes = (votes + NO_VOTE / 2).view(-1, self.count, 2).log().unbind(dim=2)  # (B, T) each
+        return yes - no
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean binary cross entropy over the labels that are known."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.targets import Number, Target
+from hma.voting import VotingRead
 
 SPREAD = 0.5
 """How far from 1 a temperature is expected, as the standard deviation of its logarithm."""
@@ -51,8 +52,11 @@ def temperature_for(
 
 
 @torch.no_grad()
-def cool(head: nn.Linear, temperature: float) -> None:
-    """Divide every logit of a linear head by ``temperature``, in its weights."""
-    head.weight.div_(temperature)
-    if head.bias is not None:
-        head.bias.div_(temperature)
+def cool(module: nn.Module, temperature: float) -> None:
+    """Divide every logit by ``temperature``, in the weights of the head and the gate of a vote."""
+    for part in (getattr(module, "head", None), getattr(module, "vote", None)):
+        if isinstance(part, nn.Linear):
+            for weight in part.parameters():
+                weight.div_(temperature)
+        elif isinstance(part, VotingRead):
+            part.gate.div_(temperature)

@@ -20,7 +20,10 @@ from hma.training.provenance import data_fingerprint
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
 
 Identity = dict[str, Any]
-DEFAULTS: dict[str, dict[str, Any]] = {"recipe": Recipe().to_json(), "config": asdict(HMAConfig())}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "recipe": Recipe().to_json(),
+    "config": asdict(HMAConfig.paper()),
+}
 
 
 def identity(

@@ -59,9 +59,9 @@ class _ForwardPass(nn.Module):
         self.run = run
         self.module = module
 
-    def forward(self, x: Any, features: Tensor | None) -> Output:
+    def forward(self, *inputs: Any) -> Output:
         """Return logits and features."""
-        return self.run(x, features)
+        return self.run(*inputs)
 
 
 class Training:
@@ -215,6 +215,8 @@ class Training:
     def _validation(self) -> Scores:
         number = self.standing.epoch + 1
         due = number % self.recipe.evaluate_every == 0 or number == self.epochs
+        if due:
+            self.learner.before_evaluation(self.task.train, self.between_steps)
         if not due or len(self.task.validation) == 0:
             return {}
         followed = [m.name for m in recorded(self.task.target) if m.followed]
@@ -252,7 +254,7 @@ class Training:
         temperature = 1.0
         if isinstance(head, nn.Linear):
             temperature = temperature_for(logits, split.labels, self.task.target)
-            cool(head, temperature)
+            cool(self.module, temperature)
         loss = METRICS["loss"].score(logits / temperature, split.labels, self.task.target)
         return {"temperature": temperature, "validation_loss": loss}
 

@@ -1,0 +1,196 @@
+"""The read by distance: rows near a query vote for their labels, and the vote joins the logits."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hma.attention import Chosen, Projected, Weights
+from hma.distributed import gather_rows
+from hma.keyed_rows import KeyedRows
+from hma.memory import LearnedRows, Memories, StoredRows
+from hma.targets import Target
+
+NOBODY = -1000.0
+"""Score of a row that is never there: it gets the vote where all others are hidden."""
+MOST_SHARPENED = 4.0
+"""Bound of the learned logarithm of the sharpness, so that it cannot run away."""
+
+
+class Ballot(NamedTuple):
+    """What a read by distance found.
+
+    Shape:
+        - ``logits``: ``(B, outputs)``, to be added to those of the head.
+        - ``stored``, ``learned``: the share of each row that voted; None where there is none.
+    """
+
+    logits: Tensor
+    stored: Weights | None
+    learned: Weights | None
+
+
+class VotingRead(nn.Module):
+    r"""Let rows vote for their labels, the nearer the more.
+
+    .. math:: k = W_k \mathrm{LN}(f), \quad w_j = \mathrm{softmax}_j(-e^t |k - k_j|^2 / \sqrt{K}),
+        \quad z = g \log \sum_j w_j y_j
+
+    One key serves queries, stored rows and slots. Squares are multiplied out, so a row is scored
+    by a product with its key and a bias of its own: :class:`hma.attention.Projected` holds both.
+
+    Args:
+        target: What a label is; it counts the votes.
+        feature_dim: Width of the features, ``F``.
+        key_dim: Width of a key, ``K``.
+        gate: Where ``g`` starts; 0 starts as if there were no memory.
+
+    Example:
+        >>> from hma.targets import Classes
+        >>> read = VotingRead(Classes(3), feature_dim=8, key_dim=4)
+        >>> rows = read.project(torch.randn(5, 8), torch.tensor([0, 1, 2, 0, 1]))
+        >>> logits, weights = read(torch.randn(2, 8), [rows])
+        >>> logits.shape, weights[0].shape
+        (torch.Size([2, 3]), torch.Size([1, 2, 5]))
+    """
+
+    def __init__(self, target: Target, feature_dim: int, key_dim: int, gate: float = 1.0) -> None:
+        super().__init__()
+        self.target = target
+        self.norm = nn.LayerNorm(feature_dim)
+        self.to_keys = nn.Linear(feature_dim, key_dim)
+        self.log_sharpness = nn.Parameter(torch.zeros(()))
+        self.gate = nn.Parameter(torch.tensor(gate))
+
+    @property
+    def sharpness(self) -> Tensor:
+        """What squared distances are multiplied with."""
+        bounded = self.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED)
+        return bounded.exp() / math.sqrt(self.to_keys.out_features)
+
+    def keys(self, features: Tensor) -> Tensor:
+        """Return where features lie, ``(N, F)`` to ``(N, K)``."""
+        keys: Tensor = self.to_keys(self.norm(features))
+        return keys
+
+    def project(self, features: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:
+        """Turn rows into keys, ballots and biases.
+
+        Args:
+            features: ``(N, F)``.
+            labels: Stored labels ``(N, ...)``.
+            bias: ``(N,)``, minus infinity for a row that is not to vote.
+        """
+        return self.at(self.keys(features), labels, bias)
+
+    def at(self, keys: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:
+        """Return rows whose keys ``(N, K)`` are known."""
+        near = -self.sharpness * keys.square().sum(dim=1)  # (N,)
+        ballots = self.target.ballots(labels).to(keys.dtype)
+        return Projected(keys[None], ballots[None], near if bias is None else near + bias)
+
+    def forward(
+        self, features: Tensor, rows: list[Projected | Chosen], keys: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the vote as logits and the weights, ``(1, B, N)`` for each group of rows.
+
+        Args:
+            features: Queries, ``(B, F)``.
+            rows: Groups of rows; all of them vote together.
+            keys: Keys of the queries, where they are known.
+        """
+        keys = self.keys(features) if keys is None else keys
+        sharpness = self.sharpness
+        queries = self.queries(keys)  # (1, B, K)
+        apart = sharpness * keys.square().sum(dim=1)[:, None]  # (B, 1)
+        scores = [group.scores(queries) - apart for group in rows]
+        nobody = keys.new_full((1, len(keys), 1), NOBODY)
+        weights = torch.cat([nobody, *scores], dim=-1).softmax(dim=-1)
+        _, *shares = torch.split(weights, [1, *(one.shape[-1] for one in scores)], dim=-1)
+        votes = [group.mixed(share) for group, share in zip(rows, shares, strict=True)]
+        width = self.target.ballots(self.target.unknown(0)).shape[1]
+        counted = torch.stack(votes).sum(dim=0)[0] if votes else keys.new_zeros(len(keys), width)
+        return self.gate * self.target.tallied(counted), shares
+
+    def queries(self, keys: Tensor) -> Tensor:
+        """Return keys as queries of :class:`hma.attention.Projected`, ``(1, B, K)``."""
+        return 2 * self.sharpness * keys[None]
+
+    # ------------------------------------------------------------ over the two memories
+
+    def memories(self, stored: StoredRows | None, learned: LearnedRows | None) -> Memories:
+        """Return stored rows and slots as a prediction reads them."""
+        rows = slots = None
+        if stored is not None:
+            queue = stored.queue
+            rows = self.project(queue.features, queue.labels, stored.unseen())
+        if learned is not None and learned.slots is not None:
+            slots = self.project(learned.slots, learned.labels)
+        return Memories(rows, slots)
+
+    def answer(self, features: Tensor, memories: Memories, stored: StoredRows | None) -> Ballot:
+        """Return the vote of all rows, or of those that ``stored.nearest`` chooses."""
+        keys, groups, places = self.keys(features), list[Projected | Chosen](), None
+        if memories.real is not None and stored is not None:
+            if stored.nearest is not None:
+                places = stored.nearest(self.queries(keys), memories.real)
+            groups.append(memories.real if places is None else memories.real.at(places))
+        if memories.synthetic is not None:
+            groups.append(memories.synthetic)
+        logits, weights = self(features, groups, keys)
+        none = keys.new_zeros(1, len(keys), 1)
+        shares = [Weights(none, one) for one in weights]
+        rows = shares.pop(0)._replace(places=places) if memories.real is not None else None
+        return Ballot(logits, rows, shares[0] if shares else None)
+
+    def learn(
+        self,
+        features: Tensor,
+        stored: StoredRows,
+        learned: LearnedRows | None,
+        *,
+        ids: Tensor,
+        candidates: int | None,
+        batch: bool,
+        gather: bool,
+    ) -> Tensor:
+        """Return the vote in training: no row meets a copy of itself.
+
+        Rows of the batch stand for their stored copies, with gradients; how they are labelled the
+        store knows, so a row that was never remembered does not vote.
+
+        Args:
+            features: The batch, ``(B, F)``.
+            stored, learned: The memories.
+            ids: Sample ids of the batch, ``(B,)``.
+            candidates: Stored rows drawn for the step; None takes all.
+            batch: Whether rows of the batch vote for each other.
+            gather: Whether these are the rows of all processes.
+        """
+        queue = stored.queue
+        assert isinstance(queue, KeyedRows)
+        keys = self.keys(features)
+        mates, mate_ids = (gather_rows(keys), gather_rows(ids)) if gather else (keys, ids)
+        groups: list[Projected | Chosen] = []
+        if batch:
+            places = queue.find(mate_ids)
+            labels = queue.labels[places.clamp(min=0)] if queue.size else None
+            if labels is not None:
+                hidden = (ids[:, None] == mate_ids) | (places < 0)  # (B, all)
+                groups.append(self.at(mates, labels, _bias(hidden, keys)))
+        drawn = queue.drawn(candidates)
+        hidden = ~queue.filled()[drawn] | torch.isin(queue.ids[drawn], mate_ids)
+        groups.append(self.project(queue.features[drawn], queue.labels[drawn], _bias(hidden, keys)))
+        if learned is not None and learned.slots is not None:
+            groups.append(self.project(learned.slots, learned.labels))
+        logits: Tensor = self(features, groups, keys)[0]
+        return logits
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"bounded at {MOST_SHARPENED}"
+
+
+def _bias(hidden: Tensor, like: Tensor) -> Tensor:
+    """Return minus infinity where ``hidden``, else 0."""
+    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, float("-inf"))
