@@ -122,7 +122,7 @@ def test_of_many_rows_evenly_spaced_ones_decide(monkeypatch):
 def learners(backbone, rows=20):
     rows = InMemory(torch.randn(rows, 4), torch.arange(rows) % 3)
     task = Task("rows", "table", ("a", "b", "c"), (4,), rows, rows, {})
-    config = HMAConfig(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
+    config = HMAConfig.paper(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
     found = {
         "plain": erm(backbone)(task, 0),
         "memory": with_hma(backbone, config, alone=True)(task, 1),
