@@ -6,27 +6,36 @@ import sys
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, normalize
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from hma.backbones.frozen import Frozen
 from hma.data import InMemory, Task
 from hma.errors import UserError
+from hma.methods.cached_features import with_known_features
 from hma.methods.simple import (
     NoSimpleRowError,
     boosting,
+    forest,
     logistic,
     neighbours,
+    prototypes,
     simple_methods,
     title,
 )
 from hma.methods.simple.simple_row import LEAST_CHANCE, MOST_ROWS
 from hma.methods.simple.trees import rounded_down
+from hma.methods.simple.vectors import vectors_of
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
 WIDTH = 4
@@ -99,6 +108,10 @@ CLASS_MODELS = {
         boosting(turns=(12,)),
         lambda: HistGradientBoostingClassifier(max_iter=12, early_stopping=False, random_state=0),
     ),
+    "forest": (
+        forest(leaves=(3,)),
+        lambda: RandomForestClassifier(100, min_samples_leaf=3, random_state=0),
+    ),
 }
 NUMBER_MODELS = {
     "logistic": (
@@ -112,6 +125,10 @@ NUMBER_MODELS = {
     "boosting": (
         boosting(turns=(12,)),
         lambda: HistGradientBoostingRegressor(max_iter=12, early_stopping=False, random_state=0),
+    ),
+    "forest": (
+        forest(leaves=(3,)),
+        lambda: RandomForestRegressor(100, min_samples_leaf=3, random_state=0),
     ),
 }
 
@@ -139,9 +156,10 @@ def test_numbers_are_those_of_scikit_learn(row):
     np.testing.assert_allclose(answered(learner, test), expected, rtol=1e-4)
 
 
-def test_trees_send_missing_values_where_scikit_learn_does():
+@pytest.mark.parametrize("row", ["boosting", "forest"])
+def test_trees_send_missing_values_where_scikit_learn_does(row):
     task = class_task(3, missing=True)
-    method, oracle = CLASS_MODELS["boosting"]
+    method, oracle = CLASS_MODELS[row]
     model = oracle().fit(task.train.x.double().numpy(), task.train.labels.numpy())
     learner, _ = fitted(method, task)
     test = task.tests["test"]
@@ -210,6 +228,20 @@ def test_one_logit_tells_two_classes_apart_as_two_logits_do():
         np.testing.assert_allclose(chances[0], chances[1], atol=1e-6, err_msg=name)
 
 
+def test_prototypes_are_mean_directions_and_absent_classes_have_none():
+    task = class_task(4, absent=(1,))
+    learner, _ = fitted(prototypes(scales=(5.0,)), task)
+    scaler = StandardScaler().fit(task.train.x.double().numpy())
+    directions = [normalize(scaler.transform(s.x.double())) for s in (task.train, task.validation)]
+    y = task.train.labels.numpy()
+    means = normalize(np.stack([directions[0][y == k].mean(axis=0) for k in (0, 2, 3)]))
+    odds = np.exp(5.0 * directions[1] @ means.T)
+    chances = np.zeros((60, 4))
+    chances[:, [0, 2, 3]] = odds / odds.sum(axis=1, keepdims=True)
+    expected = (1 - 4 * LEAST_CHANCE) * chances + LEAST_CHANCE
+    np.testing.assert_allclose(answered(learner, task.validation), expected, atol=1e-5)
+
+
 def test_each_yes_no_label_has_a_logistic_regression_of_the_rows_that_have_it():
     def label(x, seed):
         y = np.stack([x[:, 0] > 0, x[:, 1] > 9, np.ones(len(x))], axis=1).astype(np.float32)
@@ -260,15 +292,10 @@ def test_rows_of_20000_are_the_most_that_are_fitted_and_the_seed_says_which():
 def test_a_frozen_backbone_stands_in_front_and_one_that_trains_does_not():
     task = class_task(3)
 
-    def frozen(task):
-        layer = nn.Linear(WIDTH, 7)
-        layer.feature_dim = 7
-        return Frozen(layer)
-
     def trained(task):
-        return frozen(task).encoder.requires_grad_(True)
+        return _encoder().encoder.requires_grad_(True)
 
-    learner, _ = fitted(logistic(frozen, strengths=(0.3,)), task)
+    learner, _ = fitted(logistic(lambda task: _encoder(), strengths=(0.3,)), task)
     features = learner.module.backbone(task.train.x).double().numpy()
     model = LogisticRegression(C=0.3, max_iter=200).fit(features, task.train.labels.numpy())
     test = task.tests["test"]
@@ -276,6 +303,39 @@ def test_a_frozen_backbone_stands_in_front_and_one_that_trains_does_not():
     np.testing.assert_allclose(answered(learner, test), floored(model, seen, 3), atol=2e-4)
     assert logistic(trained)(task, 0).module.backbone is None
     assert logistic(trained)(task, 0).module.width == WIDTH
+
+
+def test_known_features_and_the_rows_they_are_of_get_the_same_answers(tmp_path):
+    task = class_task(3)
+    for name, method in simple_methods(task, lambda task: _encoder(standardised=True)).items():
+        learner = method(task, 0)
+        known = with_known_features(task, learner, tmp_path)
+        assert known.train.batch(torch.arange(1)).x is None
+        learner.fit_at_once(known, 0, lambda done, total: None)
+        of_features, of_rows = (answered(learner, t.tests["test"]) for t in (known, task))
+        np.testing.assert_allclose(of_features, of_rows, atol=1e-4, err_msg=name)
+        with pytest.raises(UserError, match="must be built with the frozen backbone"):
+            fitted(logistic(), known)
+
+
+def _encoder(**options):
+    torch.manual_seed(1)
+    layer = nn.Linear(WIDTH, 7)
+    layer.feature_dim = 7
+    return Frozen(layer, **options)
+
+
+def test_a_graph_is_the_sum_and_the_mean_of_its_nodes_and_its_size():
+    data = pytest.importorskip("torch_geometric.data")
+    nodes = [torch.randn(size, 3) for size in (4, 1, 6)]
+    edges = torch.empty(2, 0, dtype=torch.long)
+    batch = data.Batch.from_data_list([data.Data(x=x, edge_index=edges) for x in nodes])
+    expected = [
+        torch.cat([x.sum(0), x.mean(0), torch.tensor([math.log(1 + len(x))])]) for x in nodes
+    ]
+    torch.testing.assert_close(vectors_of(batch, 7), torch.stack(expected))
+    with pytest.raises(NoSimpleRowError, match="tensors or graphs, got dict"):
+        vectors_of({"tokens": torch.zeros(1)}, 7)
 
 
 def test_labels_and_rows_without_a_simple_row_say_so():

@@ -9,13 +9,19 @@ from training_cases import quietly, rows, small_task
 
 from hma.data import InMemory, Task
 from hma.files import FileError
-from hma.methods.simple import NoSimpleRowError, boosting, logistic, neighbours
+from hma.methods.simple import NoSimpleRowError, boosting, forest, logistic, neighbours, prototypes
 from hma.targets import Classes
 from hma.training import Recipe, Record
 from hma.training.kept_weights import load_weights
 
 RECIPE = Recipe(epochs=3)
-METHODS = {"logistic": logistic(), "neighbours": neighbours(), "boosting": boosting(turns=(2, 4))}
+METHODS = {
+    "logistic": logistic(),
+    "neighbours": neighbours(),
+    "boosting": boosting(turns=(2, 4)),
+    "forest": forest(leaves=(5,)),
+    "prototypes": prototypes(),
+}
 
 
 def bare(task: Task) -> Task:

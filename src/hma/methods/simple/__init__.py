@@ -9,16 +9,20 @@ from collections.abc import Callable
 from hma.data import Task
 from hma.methods.learner import BackboneFactory, Method
 from hma.methods.simple.boosting import boosting
+from hma.methods.simple.forest import forest
 from hma.methods.simple.logistic import logistic
 from hma.methods.simple.neighbours import neighbours
+from hma.methods.simple.prototypes import prototypes
 from hma.methods.simple.vectors import NoSimpleRowError
 from hma.targets import Number, Target
 
 __all__ = [
     "NoSimpleRowError",
     "boosting",
+    "forest",
     "logistic",
     "neighbours",
+    "prototypes",
     "simple_methods",
     "title",
 ]
@@ -27,6 +31,8 @@ TITLES = {
     "logistic": "logistic regression",
     "neighbours": "nearest neighbours",
     "boosting": "gradient boosting",
+    "forest": "random forest",
+    "prototypes": "class prototypes",
 }
 
 
