@@ -1,6 +1,6 @@
 """Argument checks whose messages name the argument, the rule and the value received."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +89,10 @@ def expect_sizes(feature_dim: int, config: HMAConfig) -> None:
 
 
 def other_sizes(
-    own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], prototypes: int
+    own: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+    prototypes: int,
+    growing: Collection[str] = (),
 ) -> list[str]:
     """Say in which fields the model behind the state ``theirs`` was built differently.
 
@@ -97,6 +100,7 @@ def other_sizes(
         own: State of this model.
         theirs: State to be loaded.
         prototypes: Classes that have slots.
+        growing: Names of tensors that may have any number of rows.
     """
     problems = []
     for field, name, axis, unit in [
@@ -109,6 +113,6 @@ def other_sizes(
         mine, other = (
             state[name].shape[axis] // unit if name in state else 0 for state in (own, theirs)
         )
-        if mine != other:
+        if mine != other and not (name in growing and axis == 0):
             problems.append(f"{field} is {other} in the state, {mine} in this model")
     return problems

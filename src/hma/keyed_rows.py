@@ -82,6 +82,14 @@ class KeyedRows(MemoryQueue, Growing):
             super().write(MemoryRows(kept.features[stay], kept.labels[stay], kept.ids[stay]))
         return count
 
+    @torch.no_grad()
+    def trim(self) -> None:
+        """Give up the places of a memory without a bound that hold no row."""
+        held = int(self.written)
+        if self.bound is None and held < self.size:
+            self.features, self.labels = self.features[:held].clone(), self.labels[:held].clone()
+            self.ids, self.size = self.ids[:held].clone(), held
+
     def _make_room(self, count: int) -> None:
         """Grow to twice the size, or as far as rows that are to come need."""
         held = int(self.written)

@@ -11,7 +11,7 @@ from hma.attention import Weights
 from hma.cache import ProjectionCache
 from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
 from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
-from hma.growing import Growing
+from hma.growing import Growing, growing_names
 from hma.memory import (
     Memories,
     RealMemory,
@@ -259,5 +259,7 @@ class MemoryReader(Growing):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self._cache.clear()
         theirs = {n.removeprefix(prefix): v for n, v in state_dict.items() if n.startswith(prefix)}
-        args[-1].extend(other_sizes(self.state_dict(), theirs, self.num_labels))  # error messages
+        unbounded = growing_names(self) if self.config.queue_size is None else ()
+        problems = other_sizes(self.state_dict(), theirs, self.num_labels, unbounded)
+        args[-1].extend(problems)  # error messages
         super()._load_from_state_dict(state_dict, prefix, *args)

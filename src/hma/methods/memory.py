@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hma.config import Context, HMAConfig
 from hma.data import Batch, Split, Task
+from hma.keyed_rows import KeyedRows
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import HMA
 from hma.momentum import evaluating, trains
@@ -62,7 +63,7 @@ class WithMemory(Learner):
     def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
         """Write every training row again, with the weights of now, where rows vote by distance."""
         store = self.model.real.queue if self.model.real is not None else None
-        if not self.model.config.votes or store is None:
+        if not isinstance(store, KeyedRows):
             return
         if not trains(self.model.backbone) and int(store.written) >= len(train):
             return  # what is stored is what the backbone gives
@@ -74,6 +75,7 @@ class WithMemory(Learner):
                     features = self.model.backbone(batch.x)
                 self.model.remember(batch.x, batch.y, features=features, ids=batch.ids)
                 tick()
+        store.trim()
 
     def use(self, context: str) -> None:
         """Switch the model's inference context; in which order rows come is up to the caller."""
