@@ -191,9 +191,9 @@ def test_another_weight_is_another_run(tmp_path):
 def test_the_forward_pass_goes_through_what_the_loop_put_around_the_module():
     calls = []
 
-    def around(x, features):
+    def around(x, *known):
         calls.append(x)
-        return own.output(x, features)
+        return own.output(x, *known)
 
     task = divided_task()
     learner = irm(irm(MEMORIES, weight=1.0), weight=2.0)(task, 0)
