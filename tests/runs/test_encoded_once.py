@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from hma.backbones import Frozen, backbone_for
 from hma.config import HMAConfig
+from hma.data import PreparationOptions
 from hma.errors import UserError
-from hma.runs import MEMORY, PLAIN, Run, RunOptions, train
+from hma.runs import MEMORY, PLAIN, Run, RunOptions, train, train_seeds
 from hma.runs.answers import evaluate
 from hma.runs.explanation import explain_row
 from hma.runs.folder import FEATURES, rows_for
@@ -156,3 +158,59 @@ def test_a_finished_run_with_another_frozen_backbone_is_refused(options, run, tm
             train(options, copy, progress=SilentProgress())
     finally:
         Path(options.weights).write_bytes(kept)
+
+
+# ------------------------------------------------------------------------------- several seeds
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    draw = np.random.default_rng(0)
+    y = draw.integers(3, size=ROWS)
+    x = (draw.random((ROWS, 8, 8, 1)) * 60 + 60 * y[:, None, None, None]).astype(np.uint8)
+    np.savez(folder / "images.npz", x=x, y=y)
+    torch.manual_seed(5)
+    task = SimpleNamespace(name="images", kind="image", shape=(1, 8, 8))
+    save_file(backbone_for("mlp")(task).state_dict(), folder / "weights.safetensors")
+    return RunOptions(
+        source=str(folder / "images.npz"),
+        backbone="mlp",
+        weights=str(folder / "weights.safetensors"),
+        frozen_backbone=True,
+        config=HMAConfig(queue_size=8, slots_per_class=1, label_dim=8),
+        recipe=Recipe(epochs=1),
+        preparation=PreparationOptions(mean=(0.5,), std=(0.25,), augment=False),
+    )
+
+
+def test_rows_that_a_seed_has_encoded_are_looked_at_by_the_next_only_to_be_sure(
+    images, encoded, tmp_path
+):
+    encoded.clear()
+    train_seeds(images, tmp_path / "both", 1, pages=False, accelerator="cpu")
+    assert sum(encoded) == ROWS
+    encoded.clear()
+    found = train_seeds(images, tmp_path / "both", 2, pages=False, accelerator="cpu").run(1)
+    assert sum(encoded) == 3 * 16, "some rows of each split"
+    alone = train(replace(images, seed=1), tmp_path / "alone", accelerator="cpu")
+    (kept,), (fresh,) = ([*(run.folder / FEATURES).glob("*.safetensors")] for run in (found, alone))
+    assert kept.name == fresh.name
+    for name, made in load_file(fresh).items():
+        torch.testing.assert_close(load_file(kept)[name], made)
+
+
+def test_rows_that_each_seed_prepares_otherwise_are_encoded_again(options, encoded, tmp_path):
+    encoded.clear()
+    train_seeds(options, tmp_path / "both", 2, pages=False, accelerator="cpu")
+    assert sum(encoded) == 2 * ROWS, "numbers are standardised over the training rows"
+
+
+def test_features_of_other_weights_are_not_taken_over(images, encoded, tmp_path):
+    run = train(images, tmp_path / "first", accelerator="cpu")
+    other = tmp_path / "other.safetensors"
+    save_file({n: v + 0.1 for n, v in load_file(images.weights).items()}, other)
+    encoded.clear()
+    changed = replace(images, seed=1, weights=str(other))
+    train(changed, tmp_path / "second", before=run, accelerator="cpu")
+    assert sum(encoded) == ROWS + 16, "the first rows looked at show it"

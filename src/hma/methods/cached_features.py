@@ -21,6 +21,8 @@ PROBED_ROWS, PROBED_EPOCHS = 16, 3
 PARTS = ("features", "weight", "environment")
 Tick = Callable[[int, int], None]
 """Told how many rows are done, and of how many."""
+Known = Callable[[], Tensors | None]
+"""Features of all rows that were made elsewhere, such as ``train/features``; None for none."""
 
 
 def cached_features(
@@ -30,6 +32,7 @@ def cached_features(
     *,
     batch_size: int = 256,
     tick: Tick | None = None,
+    known: Known | None = None,
 ) -> Task:
     """Return ``task`` with the backbone's features in place of its rows.
 
@@ -44,6 +47,8 @@ def cached_features(
         folder: Where the features are kept; made if needed.
         batch_size: Rows that are encoded at a time.
         tick: Called with the rows that are encoded and with all of them, now and then.
+        known: Asked for features that were made elsewhere where ``folder`` has none; they are
+            taken if they are what the backbone makes of some of the rows.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -70,7 +75,9 @@ def cached_features(
     shapes = {f"{n}/features": (len(s), backbone.feature_dim) for n, s in _splits(task).items()}
     tensors = read_features(folder, key, shapes)
     if tensors is None:
-        tensors = _encoded(task, backbone, batch_size, tick or _nothing)
+        tensors = known() if known is not None else None
+        if tensors is None or not _confirmed(tensors, task, backbone):
+            tensors = _encoded(task, backbone, batch_size, tick or _nothing)
         write_features(folder, key, tensors)
     if backbone.wants_statistics and len(task.train):
         backbone.take_statistics(tensors["train/features"])
@@ -87,7 +94,13 @@ def cached_features(
 
 
 def with_known_features(
-    task: Task, learner: Learner, folder: Path, *, batch_size: int = 256, tick: Tick | None = None
+    task: Task,
+    learner: Learner,
+    folder: Path,
+    *,
+    batch_size: int = 256,
+    tick: Tick | None = None,
+    known: Known | None = None,
 ) -> Task:
     """Return the task of :func:`cached_features` where the learner can use it, else ``task``.
 
@@ -99,10 +112,13 @@ def with_known_features(
         folder: Where the features are kept.
         batch_size: Rows that are encoded at a time.
         tick: Called with the rows that are encoded and with all of them, now and then.
+        known: Features that were made elsewhere, see :func:`cached_features`.
     """
     backbone = getattr(learner.module, "backbone", None)
     if isinstance(backbone, Frozen) and not augments(task.train):
-        return cached_features(task, backbone, folder, batch_size=batch_size, tick=tick)
+        return cached_features(
+            task, backbone, folder, batch_size=batch_size, tick=tick, known=known
+        )
     if isinstance(backbone, Frozen) and backbone.wants_statistics:
         made = _encoded_split(task.train, backbone, batch_size, lambda done: None)
         backbone.take_statistics(made["features"])
@@ -201,6 +217,25 @@ def _encoded(task: Task, backbone: Frozen, batch_size: int, tick: Tick) -> Tenso
         found |= {f"{name}/{part}": values for part, values in made.items()}
         before += len(split)
     return found
+
+
+def _confirmed(tensors: Tensors, task: Task, backbone: Frozen) -> bool:
+    """Tell whether features are those that the backbone makes, of some rows of every split."""
+    for name, split in _splits(task).items():
+        made = tensors.get(f"{name}/features")
+        if made is None or made.shape != (len(split), backbone.feature_dim):
+            return False
+        if not len(split):
+            continue
+        some = _probed(split)
+        batch = split.batch(some)
+        if batch.weight is not None or batch.environment is not None:
+            return False  # these belong to the split, and are not made by a backbone
+        held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
+        own = backbone.encode(batch.to(held.device).x).cpu()
+        if not torch.allclose(own, made[some], rtol=1e-3, atol=1e-4 * float(own.abs().max())):
+            return False
+    return True
 
 
 def _told(tick: Tick, before: int, total: int, done: int) -> None:

@@ -143,17 +143,18 @@ def train_seeds(
         training_task(next(iter(done.values())))  # the rows must still be the same
     said: set[str] = set()
     for seed in wanted:
-        run = done.get(seed)
+        run, fresh = done.get(seed), seed not in done
         if run is None:
-            run = train(
+            run = done[seed] = train(
                 replace(options, seed=seed),
                 folder / _name(seed),
+                before=next(iter(done.values()), None),
                 progress=progress,
                 say=partial(_say_once, said, f"seed {seed}: ", say),
                 **how,
             )
         answers = answers_of(run, progress)
-        if pages and not (seed in done and (run.folder / PAGE).is_file()):
+        if pages and (fresh or not (run.folder / PAGE).is_file()):
             _write_own_page(run, progress, say)
         say(f"seed {seed} is done: {_scores(run, answers)}")
     return SeveralRuns.open(folder)

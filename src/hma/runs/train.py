@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from hma.data import Prepared, Task
 from hma.errors import UserError
 from hma.json_files import write_json
 from hma.methods import Learner
-from hma.methods.cached_features import with_known_features
+from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
 from hma.runs.candidates import MEMORY, MIXTURE, Which, new_learners, title
 from hma.runs.deployment import fitted_deployment, read_deployment
@@ -28,6 +29,7 @@ from hma.runs.folder import (
 )
 from hma.runs.options import RunOptions, claim
 from hma.runs.source import prepared_from
+from hma.runs.training_data import features_of_run
 from hma.targets import Number, YesNo
 from hma.training import (
     Progress,
@@ -54,6 +56,7 @@ def train(
     compare: bool = True,
     deploy: Which | None = None,
     features: Path | None = None,
+    before: Run | None = None,
     download: bool = False,
     accelerator: str = "auto",
     devices: int | None = None,
@@ -72,6 +75,8 @@ def train(
         deploy: Who answers new rows; None for the mixture, or for what a finished run has.
         features: Where the features of a frozen backbone are kept, for runs that share them; in
             ``folder`` if not given.
+        before: A finished run on the same rows, otherwise divided: what its frozen backbone made
+            of them is not made again.
         download: Fetch built-in data that is not there.
         accelerator, devices: Where to compute, see :func:`hma.training.fabric_for`.
         progress: Shows how far the training is.
@@ -101,6 +106,7 @@ def train(
             options,
             folder=folder,
             features=features or folder / FEATURES,
+            known=None if before is None else partial(features_of_run, before, prepared),
             progress=progress,
             fabric=fabric,
             say=say,
@@ -120,6 +126,7 @@ def _trained(
     *,
     folder: Path,
     features: Path,
+    known: Known | None,
     progress: Progress | None,
     fabric: "Fabric",
     say: Says,
@@ -130,7 +137,9 @@ def _trained(
     for which, learner in learners.items():
         shown = progress if fabric.is_global_zero else None
         with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
-            rows = with_known_features(task, learner, features, batch_size=ENCODED, tick=tick)
+            rows = with_known_features(
+                task, learner, features, batch_size=ENCODED, tick=tick, known=known
+            )
         record = records[which] = fit(
             learner,
             rows,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.backbones import Frozen
-from hma.data import Prepared, Source, Task, is_builtin, labelled_rows
+from hma.data import Preparation, Prepared, Source, Task, is_builtin, labelled_rows
 from hma.errors import UserError
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
@@ -70,6 +70,57 @@ def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> 
         return None
     rows_asked = torch.as_tensor(list(samples), dtype=torch.long)
     return backbone.standardise(kept[name][rows_asked])
+
+
+def features_of_run(run: Run, prepared: Prepared) -> dict[str, Tensor] | None:
+    """Return what the frozen backbone of a run made of rows, in the order of another division.
+
+    None where these were not kept, where the rows are prepared otherwise, or where the run did
+    not see all of them.
+
+    Args:
+        run: A finished run.
+        prepared: The same source, divided by another seed.
+    """
+    facts = run.record(MEMORY).setup["task"]["facts"]
+    alike = _input_of(run.preparation) == _input_of(prepared.preparation)
+    if not alike or "features" not in facts:
+        return None
+    kept = read_features(run.folder / FEATURES, facts["features"]["key"], {})
+    if kept is None:
+        return None
+    given = facts.get("given", {})
+    known: dict[tuple[str, int], Tensor] = {}
+    for split, places in run.places.items():
+        made = kept.get(_feature_name(split))
+        if made is None or len(made) != len(places):
+            return None
+        known |= {(_source_of(split, given), p): row for p, row in zip(places, made, strict=True)}
+    wanted = {
+        split: [(_source_of(split, given), place) for place in places]
+        for split, places in prepared.places.items()
+    }
+    if not all(row in known for rows in wanted.values() for row in rows):
+        return None
+    return {
+        _feature_name(split): torch.stack([known[row] for row in rows])
+        for split, rows in wanted.items()
+        if rows
+    }
+
+
+def _input_of(preparation: Preparation) -> dict[str, Any]:
+    """Return what becomes of the input of a row, as JSON values."""
+    return {name: value for name, value in preparation.to_json().items() if name != "labels"}
+
+
+def _feature_name(split: str) -> str:
+    return f"{split if split in ('train', 'validation') else f'test {split}'}/features"
+
+
+def _source_of(split: str, given: Mapping[str, Any]) -> str:
+    """Return where the rows of a split are from: a source of its own has the split's name."""
+    return split if split in given else ""
 
 
 def rows_trained_on(run: Run, source: Source) -> int:
