@@ -156,6 +156,7 @@ class Table:
         seeds: Seeds of the protocol.
         notes: What a reader of the numbers must know.
         curves: For a figure: name of a curve -> its tasks, in order.
+        ranked: For a suite: the row whose ranks over tasks the others are compared with.
     """
 
     key: str
@@ -169,6 +170,7 @@ class Table:
     seeds: tuple[int, ...] = tuple(range(10))
     notes: tuple[str, ...] = ()
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ranked: str | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._mistakes())
@@ -182,8 +184,9 @@ class Table:
             for name in names:
                 if not SAFE.fullmatch(name):
                     yield f"{kind} {name!r} must be letters, digits and + . _ - (it names files)"
-        if self.baseline not in rows:
-            yield wrong_choice("baseline", self.baseline, rows)
+        for kind, name in (("baseline", self.baseline), ("ranked", self.ranked or self.baseline)):
+            if name not in rows:
+                yield wrong_choice(kind, name, rows)
         if self.metric not in METRICS:
             yield wrong_choice("metric", self.metric, tuple(METRICS))
         if set(self.budgets) not in ({"smoke", "small", whole} for whole in FULL):

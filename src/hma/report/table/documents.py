@@ -6,6 +6,7 @@ from pathlib import Path
 from hma.files import written_whole
 from hma.report.table.figures import figure, standalone
 from hma.report.table.markdown import markdown, plain
+from hma.report.table.rank_views import rank_chart
 from hma.report.table.summary import summarise
 from hma.report.table.table_report import TableReport
 from hma.tables import BUDGETS, Cell, Failure, Results, Table
@@ -77,6 +78,10 @@ def _drawings(report: TableReport) -> dict[str, tuple[str, str]]:
             name = "-".join(part for part in (report.key, report.budget, group.name) if part)
             title = f"{report.title}: {group.name}" if group.name else report.title
             found[f"{name}.svg"] = (title, standalone(drawing))
+    if report.ranks is not None:
+        drawing = rank_chart(report, report.ranks)
+        title = f"{report.title}: mean ranks over tasks"
+        found[f"{report.key}-{report.budget}-ranks.svg"] = (title, standalone(drawing))
     return found
 
 

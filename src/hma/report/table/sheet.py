@@ -20,8 +20,8 @@ class Sheet:
     """A small table of text.
 
     Args:
-        kind: What it shows: 'overview', 'published', 'task', 'contexts', 'splits', 'candidates' or
-            'cost'.
+        kind: What it shows: 'overview', 'ranks', 'published', 'task', 'contexts', 'splits',
+            'candidates' or 'cost'.
         title: In a few words.
         columns: Their headings; the first ``names`` columns name a line.
         lines: Its fields.

@@ -7,6 +7,7 @@ from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
 from hma.report.table.candidate_sheets import candidate_sheets
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
+from hma.report.table.rank_views import rank_sheet
 from hma.report.table.sheet import Field, Sheet, named_once, titled
 from hma.report.table.table_report import Entry, Group, TableReport
 from hma.tables import FULL
@@ -17,6 +18,7 @@ def sheets(report: TableReport) -> tuple[Sheet, ...]:
     if report.deployments:
         return (*candidate_sheets(report), cost_sheet(report))
     found = [sheet for group in report.groups for sheet in _overview(report, group)]
+    found += [rank_sheet(report.ranks)] if report.ranks else []
     found += [sheet for group in report.groups for sheet in _published(report, group)]
     found += [
         _task(report, task)

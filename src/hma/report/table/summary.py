@@ -10,6 +10,7 @@ from hma.errors import UserError
 from hma.metrics import METRICS, Metric
 from hma.report.table.candidates import deployments, with_candidates
 from hma.report.table.pairing import holm, paired, settled, spread_of
+from hma.report.table.ranks import ranks_of
 from hma.report.table.table_report import (
     Average,
     Cost,
@@ -72,6 +73,7 @@ def summarise(
         notes=table.notes,
         warnings=tuple(_warnings(budget, held)),
         deployments=deployments(held),
+        ranks=ranks_of(table, entries, methods),
     )
 
 

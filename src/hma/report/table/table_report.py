@@ -147,6 +147,45 @@ class Deployed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """A row of a suite over its tasks.
+
+    Args:
+        rank: Mean over tasks, 1 for the best.
+        ahead, behind: Tasks on which the first row is ahead of this one and behind it.
+        p: Of Wilcoxon's signed-rank test of the first row against this one over tasks.
+        p_holm: Corrected after Holm for the rows.
+        harmed: Tasks on which it is behind the baseline by more than one standard error.
+    """
+
+    rank: float
+    ahead: int | None
+    behind: int | None
+    p: float | None
+    p_holm: float | None
+    harmed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The rows of a suite, the best mean rank first.
+
+    Args:
+        first: The row that the others are compared with.
+        baseline: The row that none should fall behind on any task.
+        tasks: Those that all rows were measured on.
+        critical: How far mean ranks must lie apart by Nemenyi's test at 0.05.
+        rows: By name.
+    """
+
+    first: str
+    baseline: str
+    tasks: tuple[str, ...]
+    critical: float
+    rows: Mapping[str, Ranked]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableReport:
     """A table as far as it is measured.
 
@@ -168,6 +207,7 @@ class TableReport:
         notes: What a reader of the numbers must know.
         warnings: What is wrong with the records as a whole.
         deployments: Of whole runs: metric -> task -> what is deployed against its candidates.
+        ranks: Of a suite that compares ranks over tasks.
     """
 
     key: str
@@ -191,6 +231,7 @@ class TableReport:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     deployments: Mapping[str, Mapping[str, Deployed]] = field(default_factory=dict)
+    ranks: Ranks | None = None
 
     @property
     def has_published(self) -> bool:
