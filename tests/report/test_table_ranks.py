@@ -111,6 +111,20 @@ def test_the_document_shows_the_drawing(table, records, tmp_path):
     assert found["T9-small-ranks.svg"].startswith("<svg xmlns")
 
 
+def test_tables_may_share_a_document(table, records, tmp_path):
+    results, other = Results(tmp_path), replace(table, key="T10", page="both", ranked=None)
+    for cell, record in records.items():
+        results.keep(cell, record)
+        moved = cell._replace(table="T10")
+        results.keep(moved, record_of(other, moved))
+    found = documents([replace(table, page="both"), other], results)
+    first, second = found["both.md"].split("# T9: Made up")
+    assert first.startswith("# T10: Made up")
+    assert "Mean ranks over tasks" in second
+    assert "[T9](both.md)" in found["README.md"]
+    assert "[T10](both.md)" in found["README.md"]
+
+
 def test_the_row_that_is_ranked_must_be_one(table):
     with pytest.raises(ConfigError, match="ranked must be one of 'plain', 'rma', 'hma', got 'hna'"):
         replace(table, ranked="hna")

@@ -157,6 +157,7 @@ class Table:
         notes: What a reader of the numbers must know.
         curves: For a figure: name of a curve -> its tasks, in order.
         ranked: For a suite: the row whose ranks over tasks the others are compared with.
+        page: Name of the document of its results, which tables may share; its key if not given.
     """
 
     key: str
@@ -171,6 +172,7 @@ class Table:
     notes: tuple[str, ...] = ()
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranked: str | None = None
+    page: str | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._mistakes())
@@ -180,7 +182,8 @@ class Table:
 
     def _mistakes(self) -> Iterator[str]:
         tasks, rows = tuple(self.problems), tuple(self.rows)
-        for kind, names in (("key", (self.key,)), ("task", tasks), ("row", rows)):
+        named = {"key": (self.key,), "page": (self.page or self.key,), "task": tasks, "row": rows}
+        for kind, names in named.items():
             for name in names:
                 if not SAFE.fullmatch(name):
                     yield f"{kind} {name!r} must be letters, digits and + . _ - (it names files)"

@@ -47,10 +47,12 @@ def documents(tables: Iterable[Table], results: Results) -> dict[str, str]:
             budget: {name: text for name, (text, _) in drawn.items()}
             for budget, drawn in drawings.items()
         }
-        found[f"{table.key}.md"] = markdown(measured, captions)
+        page = f"{table.page or table.key}.md"
+        before = f"{found[page]}\n" if page in found else ""
+        found[page] = before + markdown(measured, captions)
         for drawn in drawings.values():
             found |= {name: drawing for name, (_, drawing) in drawn.items()}
-        lines += [_index_line(report) for report in measured]
+        lines += [_index_line(report, page) for report in measured]
     if lines:
         found[INDEX] = _index(lines)
     return found
@@ -100,9 +102,9 @@ def _index(lines: list[str]) -> str:
     )
 
 
-def _index_line(report: TableReport) -> str:
+def _index_line(report: TableReport, page: str) -> str:
     failed = f" ({len(report.failures)} failed)" if report.failures else ""
     return (
-        f"| [{plain(report.key)}]({report.key}.md) | {plain(report.title)} | "
+        f"| [{plain(report.key)}]({page}) | {plain(report.title)} | "
         f"{plain(report.budget)} | {report.records} of {report.cells}{failed} |"
     )

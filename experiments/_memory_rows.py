@@ -1,0 +1,66 @@
+"""Rows of the suites that ask whether a memory helps: its designs, and what needs no network."""
+
+from dataclasses import asdict
+from typing import Any, cast
+
+import torch
+
+from hma import HMA
+from hma.config import HMAConfig
+from hma.data import Task
+from hma.methods import Learner, Method, erm, with_hma
+from hma.methods.learner import BackboneFactory
+from hma.methods.simple import boosting, forest, logistic, neighbours, prototypes
+from hma.tables import Row
+from hma.training import evaluate
+
+
+def with_memory(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
+    """Return a memory on the backbone; a row is answered alone, as a deployed model does."""
+    return with_hma(backbone, HMAConfig.from_dict(config), alone=True)
+
+
+def labels_permuted(learner: Learner, task: Task) -> dict[str, Any]:
+    """Return the scores with the labels of the stored rows permuted: a memory that is read loses.
+
+    Of a memory without stored rows there is nothing to measure.
+    """
+    model = cast("HMA", learner.module)
+    held = 0 if model.real is None else min(int(model.real.queue.written), model.real.queue.size)
+    if model.real is None or held == 0:
+        return {}
+    labels = model.real.queue.labels
+    before = labels.clone()
+    labels[:held] = before[torch.randperm(held)]
+    found = {
+        name: evaluate(learner, split, batch_size=256, contexts=["alone"], target=task.target)
+        for name, split in task.tests.items()
+    }
+    labels.copy_(before)
+    return {"labels permuted": {name: scores["alone"] for name, scores in found.items()}}
+
+
+def memory(what: str, config: HMAConfig) -> Row:
+    """Return a row with memory; records hold every field of its config."""
+    settings = {"config": asdict(config)}
+    return Row(build=with_memory, settings=settings, what=what, measure=labels_permuted)
+
+
+ROWS = {
+    "ERM": Row(build=erm, what="the backbone and a linear head"),
+    "PARAM": memory(
+        "the paper's two blocks without memory and without neighbours", HMAConfig.ablation("param")
+    ),
+    "HMA-paper": memory("the paper's memories: attention by dot product", HMAConfig.paper()),
+    "HMA": memory("the nearest stored rows vote, beside the head", HMAConfig()),
+    "HMA-gated": memory("the vote through a gate that starts at zero", HMAConfig(vote="gated")),
+    "HMA-alone": memory("the vote without the head", HMAConfig(vote="alone")),
+    "HMA-self": memory("rows may read their own copy in training", HMAConfig(leave_self_out=False)),
+    "HMA-512": memory("the last 512 rows instead of all", HMAConfig(queue_size=512)),
+    "HMA-slots": memory("learned rows beside the stored ones", HMAConfig(slots_per_class=4)),
+    "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
+    "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
+    "prototypes": Row(build=prototypes, what="class means, centred and normalised"),
+    "forest": Row(build=forest, what="random forest, fitted at once"),
+    "boosting": Row(build=boosting, what="gradient boosting, fitted at once"),
+}

@@ -1,0 +1,73 @@
+"""M1: does a memory help on tables? Twelve real ones, ten seeds, every row by one rule.
+
+Run it::
+
+    hma run M1 --budget smoke --workers 2     # a minute
+    hma run M1 --budget small --workers 2     # the eight tables of up to 1,000 rows, three seeds
+    hma run M1 --budget full --workers 2      # all twelve, ten seeds
+
+Published: nothing; the suite decides which design of the memory is the default.
+
+One rule for all rows: what ``hma train`` does. Networks share the backbone that it gives to tables
+and its recipe: at most 50 epochs, the epoch with the least validation loss, a temperature fitted on
+the validation rows. Simple rows choose their settings by the same validation rows. No row sees the
+test rows before it is scored. Every row is answered alone.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from hma.backbones.by_name import backbone_for, default_backbone
+from hma.data import Task
+from hma.runs import RunOptions
+from hma.runs.folder import prepared_from
+from hma.tables import Budget, Problem, Table
+from hma.training import UserRecipe
+
+from ._memory_rows import ROWS
+from ._real_data import LARGE_TABLES, SMALL_TABLES, table
+
+
+def data(name: str, seed: int) -> Task:
+    """Return a table as ``hma train`` divides and prepares it."""
+    return prepared_from(RunOptions(**table(name, Path()), seed=seed)).task
+
+
+def encoder(task: Task) -> nn.Module:
+    """Return the backbone that ``hma train`` gives to tables, fresh."""
+    return backbone_for(default_backbone(task.kind, task.shape))(task)
+
+
+recipe = UserRecipe().fixed()
+
+TABLE = Table(
+    key="M1",
+    title="Does a memory help? Tables",
+    problems={
+        name: Problem(task=partial(data, name), backbone=encoder)
+        for name in (*SMALL_TABLES, *LARGE_TABLES)
+    },
+    rows={name: row for name, row in ROWS.items() if name != "prototypes"},
+    budgets={
+        "smoke": Budget(
+            what="two tables, one epoch, one seed",
+            recipe=replace(recipe, epochs=1),
+            seeds=1,
+            tasks=("Zoo", "Glass"),
+        ),
+        "small": Budget(
+            what="the eight tables of up to 1,000 rows, three seeds",
+            recipe=recipe,
+            seeds=3,
+            tasks=SMALL_TABLES,
+        ),
+        "full": Budget(what="twelve tables, ten seeds", recipe=recipe, seeds=10),
+    },
+    baseline="ERM",
+    ranked="HMA",
+    page="when-memory-helps",
+    notes=("Musk and Vowel have groups (molecules, speakers) that a random split mixes.",),
+)

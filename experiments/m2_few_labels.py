@@ -1,0 +1,139 @@
+"""M2: does a memory help with few labels? Frozen features, one to two hundred labels a class.
+
+Run it::
+
+    hma run M2 --budget smoke --workers 2     # a minute
+    hma run M2 --budget small --workers 2     # digits and the sentences, three seeds
+    hma run M2 --budget full --workers 2      # Flowers102 as well, ten seeds
+
+Published: nothing; the suite decides which design of the memory is the default.
+
+Features are made once and kept in hma's cache folder: EfficientNet-lite0 of Flowers102 (tested on
+the first 1,020 images of 6,149), MiniLM of the sentences of SST-5 and Twitter (words joined by
+blanks), pixels of scikit-learn's digits. A seed draws the labelled rows: as many of a class for
+validation as for training, so that no row chooses its settings by labels that nobody has. Rows and
+rule are those of M1, on standardised features.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from hma.backbones import Frozen
+from hma.data import InMemory, Split, Task
+from hma.data.location import cache_folder
+from hma.data.sets.digits import digits
+from hma.methods.cached_features import cached_features
+from hma.runs import RunOptions
+from hma.runs.folder import prepared_from
+from hma.tables import Budget, Problem, Table
+from hma.training import UserRecipe
+
+from ._memory_rows import ROWS
+from ._real_data import Fields, flowers, sentences
+
+SOURCES: dict[str, Callable[[Path], Fields]] = {
+    "Twitter": partial(sentences, "twitter"),
+    "SST5": partial(sentences, "sst5"),
+    "Flowers102": partial(flowers, "flowers102"),
+}
+LABELS = {
+    "digits": (5, 10, 20),
+    "Twitter": (10, 50, 200),
+    "SST5": (10, 50, 200),
+    "Flowers102": (1, 2, 5, 10),
+}
+
+
+class AsTheyAre(nn.Identity):
+    """Features that were made before."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.feature_dim = width
+
+
+def encoder(task: Task) -> Frozen:
+    """Return what stands for the frozen backbone: it standardises its features."""
+    return Frozen(AsTheyAre(task.shape[0]), standardised=True)
+
+
+def few(name: str, count: int, seed: int) -> Task:
+    """Return a task of features with so many labels of each class, drawn by seed."""
+    whole = digits(seed) if name == "digits" else _encoded(name)
+    draw = torch.Generator().manual_seed(seed)
+    vectors = {split: _vectors(rows) for split, rows in whole.tests.items()}
+    return replace(
+        whole,
+        name=f"{name}, {count} labels a class",
+        kind="table",
+        shape=(next(iter(vectors.values())).shape[1],),
+        train=_some(whole.train, count, draw),
+        validation=_some(whole.validation, count, draw),
+        tests={split: InMemory(x, whole.tests[split].labels) for split, x in vectors.items()},
+        facts={"labels a class": count, "seed": seed},
+    )
+
+
+def _encoded(name: str) -> Task:
+    """Return a data set with features in place of its rows, from the cache if they are there."""
+    with TemporaryDirectory() as shared:
+        options = RunOptions(**SOURCES[name](Path(shared)), standard_features=False)
+        options = options.as_weights_want()
+        task = prepared_from(options).task
+        backbone = options.backbone_factory(options.weights)(task)
+        return cached_features(task, backbone, cache_folder() / "features", batch_size=32)
+
+
+def _some(split: Split, count: int, draw: torch.Generator) -> InMemory:
+    order = torch.randperm(len(split), generator=draw)
+    labels = split.labels[order]
+    kept = [order[labels == label][:count] for label in labels.unique()]
+    places = torch.cat(kept).sort().values
+    return InMemory(_vectors(split, places), split.labels[places])
+
+
+def _vectors(split: Split, places: Tensor | None = None) -> Tensor:
+    batch = split.batch(torch.arange(len(split)) if places is None else places)
+    return (batch.x if batch.features is None else batch.features).flatten(1).float()
+
+
+recipe = UserRecipe().fixed()
+
+TABLE = Table(
+    key="M2",
+    title="Does a memory help? Few labels on frozen features",
+    problems={
+        f"{name}-{count}": Problem(task=partial(few, name, count), backbone=encoder)
+        for name, counts in LABELS.items()
+        for count in counts
+    },
+    rows={name: row for name, row in ROWS.items() if name not in ("forest", "boosting")},
+    budgets={
+        "smoke": Budget(
+            what="digits with five labels a class, one epoch, one seed",
+            recipe=replace(recipe, epochs=1),
+            seeds=1,
+            tasks=("digits-5",),
+        ),
+        "small": Budget(
+            what="digits, Twitter and SST-5, three seeds",
+            recipe=recipe,
+            seeds=3,
+            tasks=("digits-*", "Twitter-*", "SST5-*"),
+        ),
+        "full": Budget(
+            what="digits, Twitter, SST-5, Flowers102, ten seeds", recipe=recipe, seeds=10
+        ),
+    },
+    baseline="ERM",
+    ranked="HMA",
+    page="when-memory-helps",
+    curves={name: tuple(f"{name}-{n}" for n in counts) for name, counts in LABELS.items()},
+    notes=("Flowers102 is tested on the first 1,020 of its 6,149 test images.",),
+)
