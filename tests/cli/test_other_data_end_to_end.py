@@ -139,6 +139,10 @@ def test_text_with_a_local_encoder(run_hma, tmp_path):
     )
     assert ended.code == 0, ended.err
     assert scores_of(run)["accuracy"] > 0.8
+    explained = run_hma("explain", run, tmp_path / "reviews.jsonl", "--index", 3)
+    with open(tmp_path / "longer.jsonl", "w", encoding="utf-8") as longer:
+        longer.write((tmp_path / "reviews.jsonl").read_text() + "a line that is never read\n")
+    assert run_hma("explain", run, tmp_path / "longer.jsonl", "--index", 3).out == explained.out
     without = run_hma("train", tmp_path / "reviews.jsonl", "-o", tmp_path / "other")
     assert without.code == 2
     assert "hf:" in without.err

@@ -247,3 +247,21 @@ def test_the_encoder_on_pypi_cuts_text(tmp_path):
         split = fitted(source, folder).split(source)
         ids = split.batch(torch.tensor([0])).x["input_ids"]
         assert ids.tolist() == [[101, 1037, 2204, 2143, 102]]
+
+
+def test_who_looks_at_a_few_texts_reads_no_further(tmp_path, encoder):
+    file = written(tmp_path, ROWS)
+    with open(file, "a", encoding="utf-8") as broken:
+        broken.write("this line is no JSON\n")
+    whole = open_source(file)
+    with pytest.raises(UserError, match="line 5 of"):
+        len(whole)
+    some = whole.up_to(2)
+    assert len(some) == 2
+    assert some.describe(1) == "bad films"
+    assert list(some.labels) == ["pos", "neg"]
+    batch = fitted(some, encoder).split(some, [1]).batch(torch.tensor([0]))
+    assert batch.y.tolist() == [0]
+    with pytest.raises(UserError, match="line 5 of"):
+        len(some.up_to(9))
+    assert len(open_source(written(tmp_path, ROWS)).up_to(9)) == 4

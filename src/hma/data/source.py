@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,13 @@ class Source(ABC):
     def describe_all(self, places: Sequence[int]) -> list[str]:
         """Say which rows those at ``places`` are, in one go."""
         return [self.describe(place) for place in places]
+
+    def up_to(self, end: int) -> Self:
+        """Return the source with its rows before ``end``; others only if they are known anyway.
+
+        For who looks at a few rows: of a long file no more has to be read.
+        """
+        return self
 
     def thumbnail(self, place: int) -> "Image | None":
         """Return a picture of row ``place``; None where rows are no pictures."""

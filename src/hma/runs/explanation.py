@@ -71,6 +71,8 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
         top: How many sources of each kind to name, the most attended first.
         context: Inference context; in 'batch' the rows that follow are its neighbours.
     """
+    end = index + (NEIGHBOURS if context == "batch" else 1)
+    rows = rows.up_to(end)
     if not 0 <= index < len(rows):
         raise UserError(f"index must be from 0 to {len(rows) - 1} for {rows.name}, got {index}")
     learner = run.learner(MEMORY)
@@ -78,7 +80,7 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     if context not in learner.contexts:
         raise UserError(f"context must be one of {', '.join(learner.contexts)}, got {context!r}")
     learner.use(context)
-    last = min(index + (NEIGHBOURS if context == "batch" else 1), len(rows))
+    last = min(end, len(rows))
     split = run.preparation.split(rows, range(index, last))
     learner.model.eval()
     with torch.no_grad():

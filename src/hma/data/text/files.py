@@ -1,10 +1,12 @@
 """Texts: a JSONL file of ``{"text": ..., "label": ...}``."""
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
@@ -32,6 +34,8 @@ class TextFile(Source):
     """
 
     kind = "text"
+    end: int | None = None
+    """How many lines count; None for all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +52,15 @@ class TextFile(Source):
 
     @cached_property
     def _all(self) -> list[Line]:
-        return list(self.lines())
+        return list(islice(self.lines(), self.end))
+
+    def up_to(self, end: int) -> Self:
+        """Return the first lines of the file; the others are not read."""
+        part = copy(self)
+        part.end = end
+        for kept in ("_all", "labels"):
+            part.__dict__.pop(kept, None)
+        return part
 
     @property
     def texts(self) -> list[str]:
