@@ -6,6 +6,7 @@ written to ``<folder>/<case>-<rank>.pt`` for the test to compare.
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ from hma import HMA, HMAConfig
 from hma.distributed import gather_rows
 
 RANKS, STEPS, BATCH, WIDTH, CLASSES = 2, 5, 6, 8, 3
-ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param")
+ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param", "vote")
 SIZES = {
     "rma": {"queue_size": 16},
     "abd": {},
@@ -26,6 +27,7 @@ SIZES = {
     "abd+rma": {"queue_size": 16},
     "hma": {"queue_size": 16, "slots_per_class": 2},
     "param": {},
+    "vote": {"key_dim": 4, "candidates": None, "slots_per_class": 1},
 }
 
 
@@ -34,7 +36,8 @@ def build(row, *, seed=0, backbone=None, **changes):
     shared = {"num_heads": 2, "dropout": 0.0, "momentum": 0.9} | changes
     if row != "param":
         shared["label_dim"] = 4
-    config = HMAConfig.ablation(row, **SIZES[row], **shared)
+    make = HMAConfig if row == "vote" else partial(HMAConfig.ablation, row)
+    config = make(**SIZES[row], **shared)
     backbone = backbone or nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
     return HMA(backbone, CLASSES, config, feature_dim=WIDTH).double()
 
@@ -53,11 +56,12 @@ def train(model, *, part=slice(None), wrap=lambda model: model):
     optimizer = torch.optim.SGD(learning, lr=0.1, momentum=0.9)
     for step in range(STEPS):
         x, y = (values[part] for values in batch(step))
+        ids = torch.arange(BATCH)[part] + BATCH * (step % 2)  # each sample comes twice or more
         optimizer.zero_grad()
-        cross_entropy(wrapped(x), y).backward()
+        cross_entropy(wrapped(x, ids=ids), y).backward()
         reached.append({name for name, p in model.named_parameters() if p.grad is not None})
         optimizer.step()
-        model.remember(x, y, ids=torch.arange(BATCH)[part] + BATCH * step)
+        model.remember(x, y, ids=ids)
     return set.intersection(*reached)
 
 

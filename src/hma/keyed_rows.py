@@ -62,7 +62,7 @@ class KeyedRows(MemoryQueue, Growing):
         _, _, ordered, places = held
         if len(ordered) == 0:
             return torch.full_like(ids, -1)
-        at = torch.searchsorted(ordered, ids).clamp(max=len(ordered) - 1)
+        at = torch.searchsorted(ordered, ids.contiguous()).clamp(max=len(ordered) - 1)
         return torch.where((ordered[at] == ids) & (ids >= 0), places[at], -1)
 
     def drawn(self, count: int | None) -> Tensor:

@@ -20,6 +20,7 @@ from training_cases import (
     small_task,
 )
 
+from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.training import Interrupted, Record
 from hma.training.folder import RunFolder
@@ -139,6 +140,20 @@ def test_the_step_under_way_is_finished_and_saved(tmp_path, short, step):
     assert learner.module is learner.model, "the learner gets its own module back"
     learner = memory_learner(task, seed=5)  # other first weights: all come from the checkpoint
     assert quietly(learner, task, SHORT, folder=tmp_path).repeatable() == short
+
+
+@pytest.mark.parametrize("step", [3, 6, 17])
+def test_a_memory_that_votes_goes_on_as_if_undisturbed(tmp_path, step):
+    task, config = small_task(), HMAConfig(key_dim=8, candidates=20)
+    undisturbed = memory_learner(task, config=config)
+    whole = quietly(undisturbed, task, SHORT, folder=tmp_path / "whole").repeatable()
+    learner = interrupting(memory_learner(task, config=config), step)
+    with pytest.raises(Interrupted):
+        quietly(learner, task, SHORT, folder=tmp_path / "cut")
+    learner = memory_learner(task, seed=5, config=config)
+    assert quietly(learner, task, SHORT, folder=tmp_path / "cut").repeatable() == whole
+    for name, value in undisturbed.module.state_dict().items():
+        assert torch.equal(learner.module.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("call", [0, 3, 9])
