@@ -117,3 +117,28 @@ def test_mixed_columns_go_through_scikit_learns_transformers():
     new = frame[test].assign(kind="never seen", size=np.nan)
     assert np.isfinite(pipeline.predict_proba(new)).all()
     assert cross_val_score(pipeline, frame, y, cv=2).shape == (2,)
+
+
+def test_skrub_makes_numbers_of_a_table_as_it_comes():
+    skrub = pytest.importorskip("skrub", reason="skrub is not installed")
+    draw = np.random.default_rng(0)
+    y = draw.integers(3, size=120)
+    frame = pd.DataFrame(
+        {
+            "city": draw.choice(["Rome", "Oslo", "Bonn"], size=120),
+            "size": draw.normal(size=120) + 2 * y,
+            "day": pd.date_range("2024-01-01", periods=120),
+            "remark": [f"row {place} about {'xyz'[kind]}" for place, kind in enumerate(y)],
+        }
+    )
+    frame.loc[3, "city"], frame.loc[5, "size"] = None, np.nan
+    train, test = slice(0, 80), slice(80, None)
+    words = skrub.StringEncoder(random_state=0)
+    steps = skrub.TableVectorizer(high_cardinality=words), SimpleImputer()
+    pipeline = make_pipeline(*steps, HMAClassifier(**FEW)).fit(frame[train], y[train])
+    numbers = make_pipeline(*steps)
+    by_hand = HMAClassifier(**FEW).fit(numbers.fit_transform(frame[train]), y[train])
+    expected = by_hand.predict_proba(numbers.transform(frame[test]))
+    np.testing.assert_array_equal(pipeline.predict_proba(frame[test]), expected)
+    new = frame[test].assign(city=None, size=np.nan)
+    assert np.isfinite(pipeline.predict_proba(new)).all()
