@@ -7,6 +7,7 @@ from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
 from hma.report.table.candidate_sheets import candidate_sheets
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
+from hma.report.table.permuted import permuted_sheet
 from hma.report.table.rank_views import rank_sheet
 from hma.report.table.sheet import Field, Sheet, named_once, titled
 from hma.report.table.table_report import Entry, Group, TableReport
@@ -29,6 +30,7 @@ def sheets(report: TableReport) -> tuple[Sheet, ...]:
     for group in report.groups:
         for tasks, labels, _ in _stretches(report, group):
             found += detail_sheets(report, group, tasks, labels)
+    found += [permuted_sheet(report)] if report.permuted else []
     found.append(cost_sheet(report))
     return tuple(found)
 

@@ -10,6 +10,7 @@ from hma.errors import UserError
 from hma.metrics import METRICS, Metric
 from hma.report.table.candidates import deployments, with_candidates
 from hma.report.table.pairing import holm, paired, settled, spread_of
+from hma.report.table.permuted import permuted_of
 from hma.report.table.ranks import ranks_of
 from hma.report.table.table_report import (
     Average,
@@ -74,6 +75,7 @@ def summarise(
         warnings=tuple(_warnings(budget, held)),
         deployments=deployments(held),
         ranks=ranks_of(table, entries, methods),
+        permuted=permuted_of(held, table.metric),
     )
 
 

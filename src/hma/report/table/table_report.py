@@ -208,6 +208,7 @@ class TableReport:
         warnings: What is wrong with the records as a whole.
         deployments: Of whole runs: metric -> task -> what is deployed against its candidates.
         ranks: Of a suite that compares ranks over tasks.
+        permuted: Change of the score, by task and row, where labels of stored rows were permuted.
     """
 
     key: str
@@ -232,6 +233,7 @@ class TableReport:
     warnings: tuple[str, ...]
     deployments: Mapping[str, Mapping[str, Deployed]] = field(default_factory=dict)
     ranks: Ranks | None = None
+    permuted: Mapping[tuple[str, str], Spread] = field(default_factory=dict)
 
     @property
     def has_published(self) -> bool:
