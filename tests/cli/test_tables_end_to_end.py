@@ -14,6 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import accuracy_score
 
 from hma.json_files import read_json, write_json
+from hma.runs import Run
 from hma.training import Record
 
 QUICK = ["--target", "diagnosis", "--epochs", "4", "--queue-size", "64", "--slots-per-class", "4"]
@@ -65,6 +66,17 @@ def test_predictions_have_the_accuracy_that_evaluate_prints(trained, cancer, run
     shares = said[["probability of benign", "probability of malignant"]]
     assert shares.sum(axis=1).sub(1).abs().max() < 1e-5
     assert (shares.max(axis=1) == said["probability"]).all()
+
+
+def test_the_table_of_candidates_names_shares_losses_and_what_is_deployed(trained):
+    run, ended = trained
+    deployed = Run.open(run).deployed
+    lines = [" ".join(line.split()) for line in ended.out.splitlines()]
+    for which, name in [("memory", "memory"), ("boosting", "gradient boosting")]:
+        assert f"{name} {deployed.shares[which]:.0%} {deployed.losses[which]:.4f}" in lines
+    assert f"mixture (deployed) {deployed.losses['mixture']:.4f}" in lines
+    scored = deployed.tests["test"]
+    assert any(f"mixture alone {scored['accuracy']:.4f}" in line for line in lines)
 
 
 def test_rows_without_labels_get_the_same_predictions(trained, cancer, run_hma, tmp_path):

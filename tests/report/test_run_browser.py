@@ -13,7 +13,7 @@ def test_the_page_opens_without_a_console_message(report, tmp_path):
     write_page(report, tmp_path / "report.html")
     document, console = opened(tmp_path / "report.html")
     assert console == []
-    assert "Plain backbone against HMA" in document
+    assert "All candidates on the same test rows" in document
 
 
 def test_labels_that_look_like_scripts_are_shown_as_text(with_labels, tmp_path):

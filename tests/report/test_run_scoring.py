@@ -6,8 +6,8 @@ import torch
 from sklearn.metrics import confusion_matrix
 
 from hma.errors import UserError
-from hma.report.run.run_report import MEMORY, PLAIN
 from hma.report.run.scoring import Answers, compare
+from hma.report.run.trial import MEMORY, PLAIN
 from hma.targets import Classes
 
 
@@ -31,7 +31,7 @@ def judged(found, **changes):
 def test_rows_that_only_one_gets_right_are_counted():
     trial = judged(answers([1, 1, 0, 0, 1, 0], [1, 0, 1, 1, 1, 0], torch.arange(6) % 2))
     (found,) = trial.comparisons
-    assert (found.only_plain, found.only_memory) == (1, 2)
+    assert (found.only_plain, found.only_other) == (1, 2)
     assert found.differences["accuracy"].value == pytest.approx(1 / 6)
     assert found.p_value == 1.0
 

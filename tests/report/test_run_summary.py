@@ -12,7 +12,8 @@ from hma import HMAConfig
 from hma.report.run import render
 from hma.report.run.examples import EXAMPLES
 from hma.report.run.maps import maps
-from hma.report.run.run_report import KINDS, MEMORY, PLAIN
+from hma.report.run.run_report import KINDS
+from hma.report.run.trial import MEMORY, PLAIN
 from hma.targets import Classes
 
 SMALL = {"label_dim": 4, "num_heads": 2}

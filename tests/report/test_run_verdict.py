@@ -8,8 +8,9 @@ import pytest
 
 from hma.report.numbers import duration, probability, size
 from hma.report.run import render
-from hma.report.run.run_report import PLAIN, ClassResult, Comparison, RunReport, Trial
-from hma.report.run.score_views import score_rows
+from hma.report.run.run_report import RunReport
+from hma.report.run.score_views import score_rows, tiles
+from hma.report.run.trial import MIXTURE, PLAIN, Candidate, ClassResult, Comparison, Trial
 from hma.report.run.verdict import (
     amount,
     best_simple,
@@ -34,7 +35,7 @@ def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
 
     compared = Comparison(
         context="batch", differences=dict.fromkeys(("accuracy", "auroc"), Interval(*differences)),
-        only_plain=only[0], only_memory=only[1], p_value=p,
+        only_plain=only[0], only_other=only[1], p_value=p,
     )  # fmt: skip
     return Trial(
         name="test", rows=200, comparisons=(compared,),
@@ -96,7 +97,10 @@ def test_nobody_has_won_whom_a_simple_row_beats(sign):
     found = with_simple(
         simple=simple, differences=differences, p=1e-9, plain=plain, memory=memory, only=(1, 107)
     )
-    assert (found.outcome, found.headline) == ("simple", "Logistic regression is better than both")
+    assert (found.outcome, found.headline) == (
+        "simple",
+        "Logistic regression scores better than both",
+    )
     assert "beyond chance" not in found.headline + found.sentence
     assert "The best simple row, logistic regression, reaches 94.0%." in found.sentence
 
@@ -112,10 +116,87 @@ def test_a_winner_beats_the_best_simple_row(value, outcome):
         found.headline
         == {
             0.859: "HMA is better, beyond chance",
-            0.86: "PARAM is as good as the better of both",
-            0.861: "PARAM is better than both",
+            0.86: "PARAM scores as well as the better of both",
+            0.861: "PARAM scores better than both",
         }[value]
     )
+
+
+def mixed(simple, mixture=0.90, plain=0.80):
+    """Return a report whose mixture is deployed and beats the plain backbone beyond chance."""
+    one = trial(differences=(0.02, -0.01, 0.05), p=0.3, plain=plain, memory=0.82)
+    scores = {m: Interval(mixture, 0.85, 0.95) for m in ("accuracy", "auroc")}
+    own = replace(one.results[1], method=MIXTURE, context="alone", scores=scores)
+    ends = Interval(mixture - plain, mixture - plain - 0.04, mixture - plain + 0.04)
+    apart = dict.fromkeys(("accuracy", "auroc"), ends)
+    against = Comparison(method=MIXTURE, context="alone", differences=apart, p_value=0.001,
+                         only_plain=2, only_other=22)  # fmt: skip
+    one = replace(one, results=(*one.results, own), comparisons=(*one.comparisons, against),
+                  deployed=MIXTURE, simple={"boosting": {"accuracy": simple}})  # fmt: skip
+    candidates = (
+        Candidate(method=PLAIN, share=0.3, validation_loss=0.4),
+        Candidate(method="HMA", share=0.7, validation_loss=0.35),
+        Candidate(method=MIXTURE, share=None, validation_loss=0.3),
+    )
+    report = replace(
+        report_of(one, "accuracy"), deployed="deployed: a mixture", candidates=candidates
+    )
+    return report, one
+
+
+def test_the_headline_is_about_what_is_deployed():
+    report, one = mixed(simple=0.89)
+    found = verdict(report, one)
+    assert found.headline == "The mixture is better, beyond chance"
+    assert found.sentence.startswith("The mixture reaches 90.0% accuracy on 200 test rows")
+    assert "the mixture has 22 (McNemar's" in found.sentence
+    memory = verdict(report, one, method="HMA")
+    assert memory.headline == "Boosting scores better than both"
+    first, *rest = tiles(report, one)
+    assert (first.name, first.value) == ("mixture, deployed", "90.0%")
+    assert [tile.name for tile in rest] == ["plain backbone", "HMA", "Difference"]
+    assert rest[-1].value == "+10.0"
+
+
+@pytest.mark.parametrize("simple", [0.90, 0.94])
+def test_a_mixture_that_a_simple_row_reaches_is_not_called_better(simple):
+    report, one = mixed(simple=simple)
+    found = verdict(report, one)
+    assert found.outcome == "simple"
+    assert found.headline.startswith("Boosting scores ")
+    assert found.headline.endswith("the mixture and the plain backbone")
+    assert "beyond chance" not in found.headline + found.sentence
+    shown = render(report)
+    assert "is better, beyond chance" not in shown
+    assert "is beyond chance" not in shown
+
+
+def test_a_simple_row_that_is_deployed_is_not_held_against_itself():
+    report, one = mixed(simple=0.94)
+    row = replace(one.results[2], method="boosting")
+    against = replace(one.comparisons[1], method="boosting")
+    one = replace(one, results=(*one.results[:2], row), deployed="boosting",
+                  comparisons=(one.comparisons[0], against))  # fmt: skip
+    assert verdict(report, one).headline == "Boosting is better, beyond chance"
+
+
+def test_where_the_plain_backbone_is_deployed_the_headline_is_about_the_memory():
+    report, one = mixed(simple=0.5)
+    one = replace(one, deployed=PLAIN)
+    assert verdict(report, one).headline == "HMA looks better, but it could be chance"
+    assert tiles(report, one)[0].name == "plain backbone, deployed"
+
+
+def test_shares_and_validation_losses_stand_beside_the_scores():
+    report, one = mixed(simple=0.89)
+    rows = {row["name"]: (row["share"], row["loss"], row["deployed"]) for row in
+            score_rows(report, one)}  # fmt: skip
+    assert rows == {
+        "plain backbone": ("30%", "0.400", False),
+        "HMA": ("70%", "0.350", False),
+        "mixture": ("\u2014", "0.300", True),
+        "boosting": ("", "", False),
+    }
 
 
 def test_the_best_simple_row_has_the_least_where_less_is_better():
@@ -131,9 +212,9 @@ def test_simple_rows_stand_in_the_table_of_scores(report):
     (one,) = report.tests
     shown = replace(one, simple={"logistic regression": {"accuracy": 1.0, "nll": 0.01}})
     page = render(replace(report, tests=(shown,)))
-    assert "Logistic regression is better than both" in page
+    assert "Logistic regression scores better than both" in page
     assert "beyond chance:" not in page
-    rows = {row["name"]: row for row in score_rows(shown)}
+    rows = {row["name"]: row for row in score_rows(report, shown)}
     cells = dict(zip(one.results[0].scores, rows["logistic regression"]["cells"], strict=True))
     assert cells["accuracy"] == ("100.0%", "", True)
     assert cells["macro F1"] == ("\u2014", "", False)

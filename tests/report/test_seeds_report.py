@@ -146,7 +146,7 @@ def test_better_beyond_chance_is_said_of_many_seeds_that_agree():
 def test_nobody_is_better_where_a_simple_row_is():
     found = headline({PLAIN: 0.4, MEMORY: 0.8, LOGISTIC: 0.95}, seeds=5)
     assert found.outcome == "simple"
-    assert found.headline == "Logistic regression is better than both (5 seeds)"
+    assert found.headline == "Logistic regression scores better than both (5 seeds)"
 
 
 def test_a_difference_that_hangs_on_one_seed_could_be_chance():

@@ -9,7 +9,7 @@ from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.json_files import write_json
 from hma.report.run import render
-from hma.runs import MEMORY, Run, RunOptions, train
+from hma.runs import MEMORY, Run, RunOptions, title, train
 from hma.runs.deployment import DEPLOYMENT
 from hma.runs.folder import SCORED_BEFORE
 from hma.runs.page import report_of
@@ -45,6 +45,25 @@ def test_the_page_finds_the_scores_of_the_record_in_every_context(run):
     assert gap > 1e-3  # so that neither could be shown for the other
 
 
+def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
+    report = report_of(run)
+    first = report.tests[0]
+    shown = {r.method: r.scores for r in first.results if r.context == "alone"}
+    simple = ["logistic regression", "nearest neighbours", "gradient boosting"]
+    assert list(shown) == ["plain backbone", "HMA", *simple, "mixture"]
+    assert first.deployed == "mixture"
+    names = [title(which, run.preparation.target) for which in ("logistic", "neighbours")]
+    for which, name in zip(("logistic", "neighbours"), names, strict=True):
+        recorded = run.record(which).tests["test"]["alone"]
+        assert shown[name]["nll"].value == pytest.approx(recorded["nll"], rel=1e-5)
+    own = run.deployed
+    assert shown["mixture"]["nll"].value == pytest.approx(own.tests["test"]["nll"], rel=1e-5)
+    found = {one.method: (one.share, one.validation_loss) for one in report.candidates}
+    assert found["HMA"] == (own.shares[MEMORY], own.losses[MEMORY])
+    assert found["mixture"] == (None, own.losses["mixture"])
+    assert [one.method for one in report.costs][2:] == simple
+
+
 def test_attention_in_both_orders_is_of_different_batches(run):
     _, shuffled, in_order = report_of(run).attention
     assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
@@ -64,7 +83,10 @@ def test_simple_rows_of_a_folder_from_before_are_on_the_page(run, tmp_path):
     (old.folder / DEPLOYMENT).unlink()
     rows = {"test": {"logistic regression": {"accuracy": 0.5, "nll": 1.0}}}
     write_json(old.folder / SCORED_BEFORE, rows, sealed=True)
-    assert report_of(old).tests[0].simple == rows["test"]
+    shown = report_of(old)
+    assert shown.tests[0].simple == rows["test"]
+    assert {r.method for r in shown.tests[0].results} == {"plain backbone", "HMA"}
+    assert shown.candidates == ()
     (old.folder / SCORED_BEFORE).write_text('{"test": 3}')
     with pytest.raises(UserError, match=r"simple\.json is damaged"):
         report_of(old)

@@ -1,11 +1,14 @@
 """Numbers of a run as tables for the terminal."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hma.runs import Run, Which, title
+from hma.report.numbers import counted
+from hma.runs import MIXTURE, Run, Which, title
+from hma.runs.deployment import Deployment
 from hma.targets import Target
 from hma.training import Scores
 
@@ -15,21 +18,43 @@ def row_name(which: Which, target: Target) -> str:
     return title(which, target).removeprefix("the ")
 
 
-def comparison(run: Run) -> Table:
-    """Return the test scores of a run, the plain backbone first."""
-    target = run.preparation.target
-    records = {row_name(which, target): run.record(which) for which in run.candidates}
+def comparison(run: Run) -> Iterator[Table]:
+    """Yield what the validation rows say of every candidate, and its test scores."""
+    deployed, target = run.deployed, run.preparation.target
+    names = {which: row_name(which, target) for which in run.answering}
+    if len(names) > 1:
+        yield _candidate_table(names, deployed)
+    records = {which: run.record(which) for which in run.candidates}
     tests = dict.fromkeys(test for record in records.values() for test in record.tests)
-    if not tests:
-        kept = {
-            ("validation", name): record.epochs[record.selected_epoch]["validation"]
-            for name, record in records.items()
-        }
-        return score_table(kept, title="Validation scores: there are no test rows")
-    return score_table(
-        {(test, name): record.tests[test] for test in tests for name, record in records.items()},
-        title="Test scores",
-    )
+    found: dict[tuple[str, str], Scores] = {}
+    for test in tests:
+        for which, record in records.items():
+            found[test, names[which]] = record.tests[test]
+        if MIXTURE in names and test in deployed.tests:
+            found[test, names[MIXTURE]] = {"alone": dict(deployed.tests[test])}
+    if tests:
+        yield score_table(found, title="Test scores")
+        return
+    kept = {
+        ("validation", names[which]): record.epochs[record.selected_epoch]["validation"]
+        for which, record in records.items()
+    }
+    yield score_table(kept, title="Validation scores: there are no test rows")
+
+
+def _candidate_table(names: Mapping[Which, str], deployed: Deployment) -> Table:
+    """Return the share and the validation loss of each, the least loss first."""
+    title = f"Candidates on {counted(deployed.rows, 'validation row')}"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("candidate", no_wrap=True)
+    for column in ("share", "validation loss"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for which in sorted(names, key=lambda name: deployed.losses.get(name, math.inf)):
+        share, loss = deployed.shares.get(which), deployed.losses.get(which)
+        name = f"{names[which]} (deployed)" if which == deployed.which else names[which]
+        cells = "" if share is None else f"{share:.0%}", "—" if loss is None else f"{loss:.4f}"
+        table.add_row(name, *cells)
+    return table
 
 
 def score_table(found: Mapping[tuple[str, str], Scores], title: str) -> Table:

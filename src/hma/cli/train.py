@@ -126,7 +126,8 @@ def train(
         run = train_run(options, folder, **how)
         if not first_process():
             return
-        terminal.print(comparison(run))
+        for table in comparison(run):
+            terminal.print(table)
         if report:
             page = write_page(run, progress=progress, say=terminal.say)
             terminal.say(f"report: {page}")

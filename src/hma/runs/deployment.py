@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hma.errors import UserError
 from hma.files import FileError
-from hma.json_files import read_json, write_json
+from hma.json_files import finite_or_none, none_to_nan, read_json, write_json
 from hma.methods.mixture import fitted_shares
 from hma.metrics import METRICS
 from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PLAIN, Which, title
@@ -26,6 +26,7 @@ SHAPE = {
     "validation_rows": int,
     "shares": dict[str, float],
     "validation_losses": dict[str, float | None],
+    "mixture_tests": dict[str, dict[str, float | None]],
     "weights_sha256": dict[str, str | None],
 }
 
@@ -40,6 +41,7 @@ class Deployment:
         losses: Validation loss of each candidate and of the mixture, as far as it is known.
         target: What a label is.
         rows: Validation rows that decided.
+        tests: Scores of the mixture: test split -> metric -> value.
         weights: Hash of the weights of each candidate.
     """
 
@@ -48,6 +50,7 @@ class Deployment:
     losses: Mapping[Which, float]
     target: Target
     rows: int = 0
+    tests: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     weights: Mapping[Which, str | None] = field(default_factory=dict)
 
     @property
@@ -61,8 +64,11 @@ class Deployment:
             >>> found.counted, found.asked("plain").counted
             ({'memory': 0.7, 'plain': 0.3}, {'plain': 1.0})
         """
-        if self.which != MIXTURE:
-            return {self.which: 1.0}
+        return self.mixed if self.which == MIXTURE else {self.which: 1.0}
+
+    @property
+    def mixed(self) -> Mapping[Which, float]:
+        """What each candidate counts in the mixture, the most first; without those that do not."""
         order = sorted(self.shares, key=lambda name: -self.shares[name])
         return {name: self.shares[name] for name in order if self.shares[name] > 0}
 
@@ -86,9 +92,12 @@ class Deployment:
             return f"deployed: {said}; {why}"
         best = min(others, key=self.losses.__getitem__)
         alone = "the best one alone" if self.which == MIXTURE else "the best of the others"
+        few = ""
+        if self.which == MIXTURE and own > self.losses[best]:
+            few = f"; {self.rows} validation rows are few, so shares stay near equal"
         return (
             f"deployed: {said}; validation loss {own:.4f} against {self.losses[best]:.4f} for "
-            f"{alone} ({self.title(best)}){self._of_the_networks()}"
+            f"{alone} ({self.title(best)}){few}{self._of_the_networks()}"
         )
 
     def _of_the_networks(self) -> str:
@@ -114,6 +123,7 @@ class Deployment:
             "validation_rows": self.rows,
             "shares": dict(self.shares),
             "validation_losses": dict(self.losses),
+            "mixture_tests": finite_or_none(self.tests),
             "weights_sha256": dict(self.weights),
         }
         write_json(folder / DEPLOYMENT, values, sealed=True)
@@ -136,6 +146,7 @@ def read_deployment(folder: Path, target: Target) -> Deployment | None:
         losses={n: loss for n, loss in values["validation_losses"].items() if loss is not None},
         target=target,
         rows=values["validation_rows"],
+        tests=none_to_nan(values["mixture_tests"]),
         weights=values["weights_sha256"],
     )
     if problem := _problem(found):

@@ -96,6 +96,12 @@ class Run:
         """What was trained side by side, the plain backbone first."""
         return tuple(n for n in CANDIDATES if (self.folder / n / "record.json").is_file())
 
+    @property
+    def answering(self) -> tuple[Which, ...]:
+        """Everything that can be asked: the candidates, and their mixture if there is one."""
+        mixed = len(self.candidates) > 1 and (self.folder / DEPLOYMENT).exists()
+        return (*self.candidates, *((MIXTURE,) if mixed else ()))
+
     def record(self, which: Which) -> Record:
         """Return the record of one of the trainings."""
         return Record.read(self.folder / which / "record.json")
@@ -139,11 +145,11 @@ class Run:
 
         A frozen backbone is one and the same object for all of them.
         """
+        if which not in self.answering:
+            known = ", ".join(self.answering)
+            raise UserError(f"{self.folder} has no {which!r}; it has {known}")
         if which == MIXTURE:
             return self._mixture({name: self.learner(name) for name in self._shares})
-        if which not in self.candidates:
-            known = ", ".join((*self.candidates, MIXTURE))
-            raise UserError(f"{self.folder} has no {which!r}; it has {known}")
         if which == MEMORY:
             return WithMemory(self._model(self._backbone), alone=True)
         task = _bare_task(self.preparation)
@@ -154,15 +160,15 @@ class Run:
         return learner
 
     def learners(self) -> dict[Which, Learner]:
-        """Return every candidate, and where there are several the mixture of the same objects."""
+        """Return every candidate, and the mixture of the same objects if there is one."""
         found = {which: self.learner(which) for which in self.candidates}
-        if len(found) > 1:
+        if MIXTURE in self.answering:
             found[MIXTURE] = self._mixture(found)
         return found
 
     @property
     def _shares(self) -> Mapping[Which, float]:
-        return self.deployed.asked(MIXTURE).counted
+        return self.deployed.mixed
 
     def _mixture(self, learners: Mapping[Which, Learner]) -> Mixture:
         shares: dict[str, float] = dict(self._shares.items())

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hma.files import file_sha256
 from hma.methods.feature_file import read_features, write_features
-from hma.report.run.run_report import MEMORY as HMA
+from hma.report.run.trial import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
 from hma.runs.candidates import MEMORY, PLAIN, Which, title
 from hma.runs.folder import Run

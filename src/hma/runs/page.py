@@ -1,22 +1,27 @@
 """The page of a run: everything the report shows, gathered from the folder and the data."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from hma.data import Prepared, Split, Task
+from hma.data import Prepared, Split
 from hma.methods import Learner
+from hma.methods.cached_features import Tick
 from hma.methods.memory import WithMemory
 from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
+from hma.report.run import trial as report_names
 from hma.report.run import write_page as write_report
 from hma.report.run.advice import advice
+from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
-from hma.runs.folder import MEMORY, PLAIN, Run
+from hma.runs.answers import answers
+from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.folder import Run
 from hma.runs.training_data import training_task, with_features
-from hma.training import Progress, counted, evaluation_order, predictions
+from hma.targets import Target
+from hma.training import Progress, counted, evaluation_order
 
 
 def write_page(
@@ -50,27 +55,15 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     """
     prepared = training_task(run)
     rows = run.options.recipe.eval_batch_size
-    memory = run.learner(MEMORY)
-    plain = run.learner(PLAIN) if PLAIN in run.candidates else None
+    learners, target = run.learners(), run.preparation.target
+    memory = learners[MEMORY]
     assert isinstance(memory, WithMemory)
     task = with_features(run, prepared.task, memory, progress)
-    tested = {MEMORY: _tested(task)}
-    if plain is not None:
-        tested[PLAIN] = _tested(with_features(run, prepared.task, plain, progress))
-    passes = len(memory.contexts) + (0 if plain is None else len(plain.contexts))
+    tested = task.tests or {"validation": task.validation}
     with counted(progress, "report") as tick:
-        tally = _Tally(tick, passes * sum(map(len, tested[MEMORY].values())))
         tests = {
-            name: Answers(
-                labels=split.labels,
-                memory=_answers(memory, split, rows, tally),
-                plain={} if plain is None else _answers(plain, tested[PLAIN][name], rows, tally),
-                features=features_of(memory, split, rows),
-                orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
-            )
-            for name, split in tested[MEMORY].items()
+            name: _asked(learners, split, rows, tick, target) for name, split in tested.items()
         }
-    memory.use(memory.contexts[0])
     splits = {"train": task.train, "validation": task.validation, **task.tests}
     about = About(
         title=task.name,
@@ -81,49 +74,69 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,
     )
-    return summarise(
-        memory.model,
-        about,
-        tests,
-        memory_record=run.record(MEMORY).to_json(),
-        plain_record=run.record(PLAIN).to_json() if PLAIN in run.candidates else None,
-        plain=None if plain is None else plain.module,
-        training_rows=_training_rows(prepared, memory, task.train),
-        simple=run.simple_rows,
-        batch_size=rows,
-        seed=run.options.seed,
-        deployed=run.deployed.why,
-        notes=_notes(prepared),
+    records = {which: run.record(which).to_json() for which in run.candidates}
+    deployed = run.deployed
+    with counted(progress, "page") as tick:
+        tick(0, 1)
+        return summarise(
+            memory.model,
+            about,
+            tests,
+            memory_record=records.pop(MEMORY),
+            plain_record=records.pop(PLAIN, None),
+            plain=learners[PLAIN].module if PLAIN in learners else None,
+            training_rows=_training_rows(prepared, memory, task.train),
+            simple=run.simple_rows,
+            batch_size=rows,
+            seed=run.options.seed,
+            deployed=deployed.why,
+            deployed_method=method_name(deployed.which, target),
+            candidates=_candidates(run),
+            other_records={method_name(which, target): held for which, held in records.items()},
+            notes=_notes(prepared),
+        )
+
+
+def method_name(which: Which, target: Target) -> str:
+    """Return what the page calls a candidate."""
+    own: dict[Which, str] = {PLAIN: report_names.PLAIN, MEMORY: report_names.MEMORY}
+    return own[which] if which in own else title(which, target).removeprefix("the ")
+
+
+def _asked(
+    learners: Mapping[Which, Learner], split: Split, batch_size: int, tick: Tick, target: Target
+) -> Answers:
+    """Return what all say of a test set, each in its contexts."""
+    said = answers(learners, split, batch_size, tick)
+    memory = learners[MEMORY]
+    assert isinstance(memory, WithMemory)
+    return Answers(
+        labels=split.labels,
+        memory=said[MEMORY],
+        plain=said.get(PLAIN, {}),
+        others={
+            method_name(which, target): contexts[learners[which].contexts[0]]
+            for which, contexts in said.items()
+            if which not in (MEMORY, PLAIN)
+        },
+        features=features_of(memory, split, batch_size),
+        orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
     )
 
 
-@dataclass
-class _Tally:
-    """How many rows have been answered, over all passes."""
-
-    tick: Callable[[int, int], None]
-    total: int
-    done: int = 0
-
-    def add(self, rows: int) -> None:
-        self.done += rows
-        self.tick(self.done, self.total)
-
-
-def _tested(task: Task) -> Mapping[str, Split]:
-    return task.tests or {"validation": task.validation}
-
-
-def _answers(learner: Learner, split: Split, batch_size: int, tally: _Tally) -> dict[str, Tensor]:
-    found = {}
-    for context in learner.contexts:
-        said = []
-        for answered in predictions(learner, split, batch_size=batch_size, context=context):
-            said.append(answered)
-            tally.add(len(answered[0]))
-        ids, logits = (torch.cat(parts) for parts in zip(*said, strict=True))
-        found[context] = logits[ids.argsort()]
-    return found
+def _candidates(run: Run) -> list[Candidate]:
+    """Return everything that was trained, the mixture last; nothing where there is no choice."""
+    deployed, target = run.deployed, run.preparation.target
+    if MIXTURE not in run.answering:
+        return []
+    return [
+        Candidate(
+            method=method_name(which, target),
+            share=deployed.shares.get(which),
+            validation_loss=deployed.losses.get(which),
+        )
+        for which in run.answering
+    ]
 
 
 @torch.no_grad()

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from hma.backbones.by_name import default_backbone
 from hma.checkpoint import is_saved, save
-from hma.data import Prepared, Task
+from hma.data import Prepared, Split, Task
 from hma.errors import UserError
 from hma.json_files import write_json
 from hma.methods import Learner
 from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
-from hma.runs.candidates import MEMORY, MIXTURE, Which, new_learners, title
-from hma.runs.deployment import fitted_deployment, read_deployment
+from hma.metrics import scores
+from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, SIMPLE, Which, new_learners, title
+from hma.runs.deployment import Deployment, fitted_deployment, read_deployment
 from hma.runs.folder import (
     ENCODED,
     FEATURES,
@@ -100,7 +101,7 @@ def train(
         _describe(prepared, options, say)
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
-        records, said = _trained(
+        records, seen = _trained(
             learners,
             task,
             options,
@@ -111,8 +112,9 @@ def train(
             fabric=fabric,
             say=say,
         )
+        deployed = _deployed(learners, records, seen, folder, options.recipe.eval_batch_size)
         if fabric.is_global_zero:
-            _conclude(folder, prepared, learners, records, said, deploy)
+            _conclude(folder, prepared, learners[MEMORY], deployed.asked(deploy))
     run = Run.open(folder)
     if first_process():
         say(run.deployed.why)
@@ -130,19 +132,22 @@ def _trained(
     progress: Progress | None,
     fabric: "Fabric",
     say: Says,
-) -> tuple[dict[Which, Record], dict[Which, Tensor]]:
-    """Train every candidate; return its record, and what it says of the validation rows."""
+) -> tuple[dict[Which, Record], dict[Which, Task]]:
+    """Train every candidate; return its record, and the rows as it sees them."""
     records: dict[Which, Record] = {}
-    said: dict[Which, Tensor] = {}
+    seen: dict[Which, Task] = {}
     for which, learner in learners.items():
         shown = progress if fabric.is_global_zero else None
-        with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
-            rows = with_known_features(
-                task, learner, features, batch_size=ENCODED, tick=tick, known=known
-            )
+        if which in SIMPLE:
+            seen[which] = seen[PLAIN]  # they share its encoder
+        else:
+            with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
+                seen[which] = with_known_features(
+                    task, learner, features, batch_size=ENCODED, tick=tick, known=known
+                )
         record = records[which] = fit(
             learner,
-            rows,
+            seen[which],
             options.recipe,
             seed=options.seed,
             folder=folder / which,
@@ -152,40 +157,53 @@ def _trained(
         )
         if fabric.is_global_zero and (note := curve_note(record)):
             say(f"{title(which, task.target)}: {note}")
-        said[which] = _validation_logits(learner, rows, options)
-    return records, said
+    return records, seen
 
 
-def _validation_logits(learner: Learner, task: Task, options: RunOptions) -> Tensor:
-    """Return what a candidate says of the validation rows; all processes take part."""
-    if not len(task.validation):
-        return torch.empty(0, task.target.outputs)
-    batch_size = options.recipe.eval_batch_size
-    logits = all_logits(learner, task.validation, batch_size=batch_size)
+def _deployed(
+    learners: Mapping[Which, Learner],
+    records: Mapping[Which, Record],
+    seen: Mapping[Which, Task],
+    folder: Path,
+    batch_size: int,
+) -> Deployment:
+    """Return the mixture that the validation rows decide, or what the folder has of it.
+
+    All processes take part.
+    """
+    task = seen[MEMORY]
+    weights = {which: record.weights_sha256 for which, record in records.items()}
+    before = read_deployment(folder, task.target)
+    if before is not None and before.weights == weights:
+        return before
+    said = {
+        which: _logits(learner, seen[which].validation, batch_size)
+        for which, learner in learners.items()
+    }
+    found = fitted_deployment(said, task.validation.labels, task.target, weights)
+    tests = {}
+    for test, split in task.tests.items():
+        each = [_logits(learners[w], seen[w].tests[test], batch_size) for w in found.mixed]
+        logits = task.target.mixed(each, list(found.mixed.values()))
+        tests[test] = scores(logits, split.labels, target=task.target)
+    found = replace(found, tests=tests)
+    return found.asked(None if before is None else before.which)
+
+
+def _logits(learner: Learner, split: Split, batch_size: int) -> Tensor:
+    """Return what a candidate says of rows, as it answers new ones."""
+    if not len(split):
+        return torch.empty(0, learner.target.outputs)
+    logits = all_logits(learner, split, batch_size=batch_size)
     learner.use(learner.contexts[0])
     return logits
 
 
-def _conclude(
-    folder: Path,
-    prepared: Prepared,
-    learners: Mapping[Which, Learner],
-    records: Mapping[Which, Record],
-    said: Mapping[Which, Tensor],
-    deploy: Which | None,
-) -> None:
+def _conclude(folder: Path, prepared: Prepared, memory: Learner, deployed: Deployment) -> None:
     """Write what a finished run has beside its records; the model, which marks it so, last."""
-    task, memory = prepared.task, learners[MEMORY]
     assert isinstance(memory, WithMemory)
-    weights = {which: record.weights_sha256 for which, record in records.items()}
-    before = read_deployment(folder, task.target)
-    now = before
-    if now is None or now.weights != weights:
-        now = fitted_deployment(said, task.validation.labels, task.target, weights)
-        now = now.asked(None if before is None else before.which)
-    now = now.asked(deploy)
-    if now != before:
-        now.write(folder)
+    if deployed != read_deployment(folder, prepared.task.target):
+        deployed.write(folder)
     if not is_saved(memory.model, folder / MODEL):
         write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
         write_json(folder / PLACES, prepared.places, sealed=True)

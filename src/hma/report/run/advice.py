@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from hma.report.run.run_report import MEMORY, ClassResult, Result, RunReport
+from hma.report.run.run_report import RunReport
+from hma.report.run.trial import MEMORY, ClassResult, Result
 from hma.report.run.verdict import verdict
 
 STALE = 0.5

@@ -6,8 +6,9 @@ import numpy as np
 
 from hma.report.numbers import percent
 from hma.report.run.charts import NAMED, matrix_chart, reliability_chart
-from hma.report.run.run_report import ClassResult, RunReport, Trial
-from hma.report.run.score_views import own_results, styled
+from hma.report.run.run_report import RunReport
+from hma.report.run.score_views import closely, own_results
+from hma.report.run.trial import ClassResult, Trial
 from hma.report.run.verdict import interval
 from hma.report.statistics import Integers, wilson
 
@@ -21,7 +22,7 @@ def matrices(report: RunReport, trial: Trial) -> list[dict[str, object]]:
     """Return the confusion matrix of each method and context and its most frequent mistakes."""
     found: list[dict[str, object]] = []
     numbered = len(report.classes) <= NUMBERED
-    for result, name, style in styled(trial):
+    for result, name, style in closely(trial):
         assert isinstance(result, ClassResult)
         found.append(
             {
@@ -77,7 +78,7 @@ def _mistakes(confusion: Integers, classes: tuple[str, ...]) -> list[tuple[str, 
 
 
 def class_rows(report: RunReport, trial: Trial) -> list[dict[str, object]]:
-    """Return precision and recall of each class, plain and HMA in its own context."""
+    """Return precision and recall of each class, of each method in its own context."""
     held = [(r, style) for r, style in own_results(trial) if isinstance(r, ClassResult)]
     rows: list[dict[str, object]] = []
     for c, label in enumerate(report.classes):
@@ -114,6 +115,6 @@ def reliabilities(trial: Trial) -> list[dict[str, object]]:
             "error": f"{result.calibration.error:.3f}",
             "svg": reliability_chart(result.calibration, style),
         }
-        for result, name, style in styled(trial)
+        for result, name, style in closely(trial)
         if isinstance(result, ClassResult)
     ]

@@ -1,8 +1,9 @@
 """Several yes/no labels: how well each is told apart, ready for the template."""
 
 from hma.metrics import METRICS
-from hma.report.run.run_report import LabelsResult, RunReport, Trial
+from hma.report.run.run_report import RunReport
 from hma.report.run.score_views import own_results
+from hma.report.run.trial import LabelsResult, Trial
 from hma.report.run.verdict import amount, interval
 from hma.report.statistics import Interval
 
@@ -10,7 +11,7 @@ AUROC = METRICS["auroc"]
 
 
 def label_rows(report: RunReport, trial: Trial) -> list[dict[str, object]]:
-    """Return rows and AUROC of each label, plain and HMA in its own context; the mean last."""
+    """Return rows and AUROC of each label, of each method in its own context; the mean last."""
     held = [(r, style) for r, style in own_results(trial) if isinstance(r, LabelsResult)]
     first = held[0][0]
     rows: list[dict[str, object]] = []

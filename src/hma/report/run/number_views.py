@@ -6,8 +6,8 @@ import numpy as np
 from markupsafe import Markup
 
 from hma.report.numbers import plain, short
-from hma.report.run.run_report import NumberResult, Trial
-from hma.report.run.score_views import styled
+from hma.report.run.score_views import closely
+from hma.report.run.trial import NumberResult, Trial
 from hma.report.statistics import Floats
 from hma.report.svg import Scale, picture, spread, tag, ticks
 
@@ -19,7 +19,7 @@ BINS = 30
 
 def number_views(trial: Trial) -> list[dict[str, object]]:
     """Return both drawings of each method and context, on the same axes for all."""
-    held = [(r, n, s) for r, n, s in styled(trial) if isinstance(r, NumberResult)]
+    held = [(r, n, s) for r, n, s in closely(trial) if isinstance(r, NumberResult)]
     ends = spread([v for r, _, _ in held for v in (*_ends(r.true), *_ends(r.said))])
     apart = max(float(np.abs(r.said - r.true).max()) for r, _, _ in held) or 1.0
     return [

@@ -9,7 +9,8 @@ from hma.report import numbers
 from hma.report.html import template
 from hma.report.run import verdict
 from hma.report.run.advice import advice
-from hma.report.run.run_report import MEMORY, RunReport
+from hma.report.run.run_report import RunReport
+from hma.report.run.trial import MEMORY
 from hma.targets import Number, Target, YesNo
 
 LABEL_KINDS: dict[type[Target], str] = {Number: "number", YesNo: "labels"}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hma.metrics import METRICS
-from hma.report.run.run_report import ClassResult, LabelsResult, NumberResult, Result
+from hma.report.run.trial import ClassResult, LabelsResult, NumberResult, Result
 from hma.report.statistics import bootstrap, calibration, percentile_interval
 from hma.targets import Number, Target, YesNo
 

@@ -4,99 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hma.report.statistics import Calibration, Floats, Integers, Interval
+from hma.report.run.trial import MEMORY, Candidate, Trial
+from hma.report.statistics import Floats, Integers
 from hma.targets import Target
 
-PLAIN, MEMORY = "plain backbone", "HMA"
 KINDS = ("itself", "queue", "batch", "anchors", "slots")  # what is attended to, as it is shown
 PointKind = Literal["test", "queue", "slot"]
 POINT_KINDS: tuple[PointKind, ...] = ("test", "queue", "slot")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What one method came to on a test set, in one inference context.
-
-    Args:
-        method: ``PLAIN`` or ``MEMORY``.
-        context: Inference context, such as 'batch' or 'alone'.
-        scores: Metric by name, the headline first.
-    """
-
-    method: str
-    context: str
-    scores: Mapping[str, Interval]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassResult(Result):
-    """The same of classes.
-
-    Args:
-        confusion: Rows of each true class (first axis) called each class, ``(C, C)``.
-        calibration: How far its probabilities can be trusted.
-    """
-
-    confusion: Integers
-    calibration: Calibration
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelsResult(Result):
-    """The same of several yes/no labels.
-
-    Args:
-        yes, no: Rows whose label is known to be so, ``(T,)``.
-        auroc: Area under the ROC curve of each label; NaN where all its rows are alike.
-    """
-
-    yes: Integers
-    no: Integers
-    auroc: tuple[Interval, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NumberResult(Result):
-    """The same of a number.
-
-    Args:
-        true, said: The numbers and what was said of them, ``(N,)``.
-    """
-
-    true: Floats
-    said: Floats
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """HMA in one context against the plain backbone, on the same rows.
-
-    Args:
-        context: Inference context of HMA.
-        differences: HMA minus plain for each metric, by the paired bootstrap.
-        only_plain, only_memory: Rows that only one of them gets right; of classes only.
-        p_value: McNemar's exact test on those rows; None where rows are not right or wrong.
-        p_over_seeds: Paired t-test over seeds; None where there is one.
-    """
-
-    context: str
-    differences: Mapping[str, Interval]
-    only_plain: int = 0
-    only_memory: int = 0
-    p_value: float | None = None
-    p_over_seeds: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A test set and what came of it; the first HMA context is the model's own."""
-
-    name: str
-    rows: int
-    results: tuple[Result, ...]
-    comparisons: tuple[Comparison, ...]
-    simple: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What simple methods come to on the same rows: row -> metric -> value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +182,7 @@ class RunReport:
         costs: Seconds and memory of each method.
         resamples: Draws of the bootstrap.
         deployed: Which method answers new rows, and why.
+        candidates: Everything that was trained, with its share of the mixture.
         notes: What a reader must know before believing the numbers.
     """
 
@@ -293,6 +208,7 @@ class RunReport:
     costs: tuple[Cost, ...] = ()
     resamples: int = 0
     deployed: str = ""
+    candidates: tuple[Candidate, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from hma.errors import UserError
 from hma.metrics import METRICS, OfWeights, recorded
 from hma.report.run.results import result_of, right_rows
-from hma.report.run.run_report import MEMORY, PLAIN, Comparison, Trial
+from hma.report.run.trial import MEMORY, PLAIN, Comparison, Trial
 from hma.report.statistics import (
     Floats,
     Interval,
@@ -21,6 +22,8 @@ from hma.report.statistics import (
 from hma.targets import Classes, SoftClasses, Target
 
 RESAMPLES = 2000
+ALONE = "alone"
+"""The context of candidates that have no other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class Answers:
         memory: Logits of HMA ``(N, outputs)`` in each inference context, the model's own context
             first.
         plain: The same of the plain backbone; empty where none was trained.
+        others: Logits of other candidates, and of the mixture, by their names.
         features: Features of the rows as HMA's backbone makes them, ``(N, F)``; None leaves
             out what needs them (attention, examples, maps).
         orders: In which order a context went through the rows, ``(N,)``; as given here if not.
@@ -40,6 +44,7 @@ class Answers:
     labels: Tensor
     memory: Mapping[str, Tensor]
     plain: Mapping[str, Tensor]
+    others: Mapping[str, Tensor] = field(default_factory=dict)
     features: Tensor | None = None
     orders: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -67,7 +72,7 @@ class _Judged:
 def compare(
     name: str, answers: Answers, metric: str, *, target: Target, resamples: int, seed: int
 ) -> Trial:
-    """Score both methods on a test set, and HMA in every context against the plain backbone.
+    """Score all methods on a test set, and the others against the plain backbone.
 
     Args:
         name: Name of the test set.
@@ -80,9 +85,14 @@ def compare(
     if not answers.memory:
         raise ValueError(f"memory must hold the logits of HMA on {name!r}, got none")
     labels = _checked_labels(name, answers.labels, target)
+    everything: list[tuple[str, Mapping[str, Tensor]]] = [
+        (PLAIN, answers.plain),
+        (MEMORY, answers.memory),
+        *((method, {ALONE: logits}) for method, logits in answers.others.items()),
+    ]
     judged = [
         _judge(name, (method, context), logits, labels, target, metric)
-        for method, said in ((PLAIN, answers.plain), (MEMORY, answers.memory))
+        for method, said in everything
         for context, logits in said.items()
     ]
     asked = [m for one in judged for m in one.metrics.values()]
@@ -104,7 +114,7 @@ def compare(
             _comparison(judged[i], one, labels, own - replicates[i], target)
             for i in plain
             for one, own in zip(judged, replicates, strict=True)
-            if one.method == MEMORY
+            if one.method != PLAIN
         ),
     )
 
@@ -165,22 +175,26 @@ def _checked_labels(name: str, labels: Tensor, target: Target) -> Tensor:
 
 
 def _comparison(
-    plain: _Judged, memory: _Judged, labels: Tensor, replicates: Floats, target: Target
+    plain: _Judged, other: _Judged, labels: Tensor, replicates: Floats, target: Target
 ) -> Comparison:
     once = np.ones((len(labels), 1))
     differences: dict[str, Interval] = {}
-    for (name, m), drawn in zip(memory.metrics.items(), replicates, strict=True):
+    for (name, m), drawn in zip(other.metrics.items(), replicates, strict=True):
         value = float(m(once)[0] - plain.metrics[name](once)[0])
         differences[name] = percentile_interval(value, drawn)
+    about: dict[str, Any] = {
+        "method": other.method,
+        "context": other.context,
+        "differences": differences,
+    }
     if not isinstance(target, Classes | SoftClasses):
-        return Comparison(context=memory.context, differences=differences)
-    plain_right, memory_right = (right_rows(one.logits, labels) for one in (plain, memory))
-    only_plain = int((plain_right & ~memory_right).sum())
-    only_memory = int((memory_right & ~plain_right).sum())
+        return Comparison(**about)
+    plain_right, other_right = (right_rows(one.logits, labels) for one in (plain, other))
+    only_plain = int((plain_right & ~other_right).sum())
+    only_other = int((other_right & ~plain_right).sum())
     return Comparison(
-        context=memory.context,
-        differences=differences,
+        **about,
         only_plain=only_plain,
-        only_memory=only_memory,
-        p_value=mcnemar(only_plain, only_memory),
+        only_other=only_other,
+        p_value=mcnemar(only_plain, only_other),
     )

@@ -24,8 +24,9 @@ from hma.report.run.records import (
     options,
     provenance,
 )
-from hma.report.run.run_report import MEMORY, PLAIN, RunReport, Trial
+from hma.report.run.run_report import RunReport
 from hma.report.run.scoring import RESAMPLES, Answers, compare
+from hma.report.run.trial import MEMORY, PLAIN, Candidate, Trial
 from hma.targets import Classes, Target
 
 SimpleRows = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -70,6 +71,9 @@ def summarise(
     resamples: int = RESAMPLES,
     seed: int = 0,
     deployed: str = "",
+    deployed_method: str = MEMORY,
+    candidates: Sequence[Candidate] = (),
+    other_records: Mapping[str, Values] = MappingProxyType({}),
     notes: Sequence[str] = (),
 ) -> RunReport:
     """Return the report of a run.
@@ -89,6 +93,9 @@ def summarise(
         resamples: Draws of the bootstrap.
         seed: Decides the bootstrap's draws and the start of the maps.
         deployed: Which method answers new rows, and why, in a line.
+        deployed_method: Its name, among those of ``tests``.
+        candidates: Everything that was trained, with its share of the mixture.
+        other_records: Records of candidates other than the two, by their names.
         notes: What a reader must know, such as files that were left out.
     """
     target = about.target or Classes(len(about.classes))
@@ -101,6 +108,7 @@ def summarise(
         replace(
             compare(name, said, about.metric, target=target, resamples=resamples, seed=seed),
             simple=simple.get(name, {}),
+            deployed=deployed_method,
         )
         for name, said in tests.items()
     )
@@ -123,10 +131,12 @@ def summarise(
         options={method: options(record) for method, record in held.items()},
         provenance=provenance(memory_record),
         costs=tuple(
-            cost(method, record, _trained(modules[method])) for method, record in held.items()
+            cost(method, record, _trained(modules.get(method)))
+            for method, record in {**held, **other_records}.items()
         ),
         resamples=resamples,
         deployed=deployed,
+        candidates=tuple(candidates),
         notes=(
             *notes,
             *(disagreements(memory_record, plain_record) if plain_record else ()),

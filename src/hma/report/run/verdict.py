@@ -1,4 +1,4 @@
-"""What HMA changed on a test set, in plain sentences."""
+"""What the memory, or what is deployed, changed on a test set, in plain sentences."""
 
 import math
 from collections.abc import Mapping
@@ -7,14 +7,15 @@ from typing import Literal
 
 from hma.metrics import METRICS
 from hma.report.numbers import MISSING, decimals, percent, plain, signed
-from hma.report.run.run_report import (
+from hma.report.run.run_report import RunReport
+from hma.report.run.trial import (
     MEMORY,
+    MIXTURE,
     PLAIN,
     ClassResult,
     Comparison,
     NumberResult,
     Result,
-    RunReport,
     Trial,
 )
 from hma.report.statistics import CHANCE, Interval
@@ -95,35 +96,50 @@ def beyond_chance(metric: str, found: Comparison) -> bool:
     return apart and all(p is None or p < CHANCE for p in tests)
 
 
-def verdict(report: RunReport, trial: Trial, context: str | None = None) -> Verdict:
-    """Say what HMA changed on a test set.
+def verdict(
+    report: RunReport, trial: Trial, context: str | None = None, method: str | None = None
+) -> Verdict:
+    """Say what a method changes on a test set against the plain backbone.
 
     Args:
         report: The report.
         trial: The test set.
-        context: Inference context of HMA; its own where None.
+        context: Inference context of the method; its own where None.
+        method: Which; the deployed one where None, and HMA where that is the plain backbone.
     """
     metric = report.metric
-    memory = [r for r in trial.results if r.method == MEMORY]
-    result = next((r for r in memory if r.context == context), memory[0])
+    if method is None:
+        method = MEMORY if trial.deployed == PLAIN else trial.deployed
+    of_method = [r for r in trial.results if r.method == method]
+    result = next((r for r in of_method if r.context == context), of_method[0])
     plain = next((r for r in trial.results if r.method == PLAIN), None)
-    simple = best_simple(metric, trial.simple)
+    others = {row: scores for row, scores in trial.simple.items() if row != method}
+    simple = best_simple(metric, others)
     beside = f"{_beside(metric, simple)}{_warning(result)}"
+    scores = f"{_subject(method)} reaches {_phrase(metric, result, trial)}"
     if plain is None:
         return Verdict(
             "alone",
             "No plain backbone to compare with",
-            f"HMA reaches {_phrase(metric, result, trial)}. No plain backbone was trained beside "
-            f"it, so whether the memory helps is unknown.{beside}",
+            f"{scores}. No plain backbone was trained beside it, so whether the memory helps is "
+            f"unknown.{beside}",
         )
-    found = next(c for c in trial.comparisons if c.context == result.context)
+    found = next(c for c in trial.comparisons if (c.method, c.context) == (method, result.context))
     values = plain.scores[metric].value, result.scores[metric].value
     outcome, headline = judged(metric, found, *values, simple)
-    scores = (
-        f"HMA reaches {_phrase(metric, result, trial)}, the plain backbone "
-        f"{amount(metric, values[0])}."
-    )
+    scores = f"{scores}, the plain backbone {amount(metric, values[0])}."
     return Verdict(outcome, headline, f"{scores} {_reason(metric, found, outcome)}{beside}")
+
+
+def _within(method: str) -> str:
+    """Return the name of a method within a sentence."""
+    return f"the {method}" if method == MIXTURE else method
+
+
+def _subject(method: str) -> str:
+    """Return the name of a method at the beginning of a sentence."""
+    name = _within(method)
+    return f"{name[:1].upper()}{name[1:]}"
 
 
 def without_looking(result: Result) -> str:
@@ -187,31 +203,31 @@ def ahead(metric: str, value: float) -> float:
 
 
 def judged(
-    metric: str, found: Comparison, plain: float, memory: float, simple: Named | None
+    metric: str, found: Comparison, plain: float, other: float, simple: Named | None
 ) -> tuple[Outcome, str]:
     """Return what the scores come to: nobody has won whom a simple row reaches.
 
     Args:
         metric: What they are.
-        found: HMA against the plain backbone.
-        plain, memory: Their scores.
+        found: A method against the plain backbone.
+        plain, other: Scores of the two.
         simple: The best simple row, if there is one.
     """
-    best = max(ahead(metric, plain), ahead(metric, memory))
+    best = max(ahead(metric, plain), ahead(metric, other))
     if simple is not None and ahead(metric, simple[1]) >= best:
-        row = f"{simple[0][:1].upper()}{simple[0][1:]}"
         higher = ahead(metric, simple[1]) > best
-        return (
-            "simple",
-            f"{row} is {'better than both' if higher else 'as good as the better of both'}",
-        )
+        both = "both"
+        if found.method != MEMORY:
+            both = f"{_within(found.method)} and the plain backbone"
+        how = f"better than {both}" if higher else f"as well as the better of {both}"
+        return "simple", f"{_subject(simple[0])} scores {how}"
     gain = ahead(metric, found.differences[metric].value)
     if gain == 0 or math.isnan(gain):
         return "same", "No difference"
     word: Outcome = "better" if gain > 0 else "worse"
     if beyond_chance(metric, found):
-        return word, f"HMA is {word}, beyond chance"
-    return "chance", f"HMA looks {word}, but it could be chance"
+        return word, f"{_subject(found.method)} is {word}, beyond chance"
+    return "chance", f"{_subject(found.method)} looks {word}, but it could be chance"
 
 
 def _beside(metric: str, simple: Named | None) -> str:
@@ -222,7 +238,7 @@ def _beside(metric: str, simple: Named | None) -> str:
 
 def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     ends = found.differences[metric]
-    apart = found.only_plain + found.only_memory
+    apart = found.only_plain + found.only_other
     unit = " points" if METRICS[metric].share else ""
     said = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
     if outcome == "simple":
@@ -241,8 +257,9 @@ def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
         return f"{text}: no row is right with one and wrong with the other."
     rows = "row" if apart == 1 else "rows"
     return (
-        f"{text}: of the {apart} {rows} that only one of the two gets right, HMA has "
-        f"{found.only_memory} (McNemar's exact test on accuracy, p {_compared(found.p_value)})."
+        f"{text}: of the {apart} {rows} that only one of the two gets right, "
+        f"{_within(found.method)} has "
+        f"{found.only_other} (McNemar's exact test on accuracy, p {_compared(found.p_value)})."
     )
 
 

@@ -2,7 +2,7 @@
 
 from hma.metrics import METRICS
 from hma.report.numbers import counted, probability
-from hma.report.run.run_report import Comparison
+from hma.report.run.trial import Comparison
 from hma.report.run.verdict import (
     Verdict,
     amount,
