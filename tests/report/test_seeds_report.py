@@ -149,6 +149,14 @@ def test_nobody_is_better_where_a_simple_row_is():
     assert found.headline == "Logistic regression scores better than both (5 seeds)"
 
 
+def test_what_was_deployed_is_held_to_the_best_simple_row():
+    _, report = compared(ALL)
+    ends = report.tests[0].of("deployed").to_simple["accuracy"]
+    said = verdict(report, report.tests[0]).sentence
+    assert said.endswith(f"{100 * ends.high:+.1f}) from that simple row.")
+    assert f", {100 * ends.value:+.1f} points (".replace("-", "\u2212") in said
+
+
 def test_a_difference_that_hangs_on_one_seed_could_be_chance():
     found = [answers(s, {PLAIN: 0.5, MEMORY: 0.95 if s == 1 else 0.55}, rows=400) for s in (0, 1)]
     report = compare_seeds("made up", found, "accuracy", resamples=500)

@@ -66,7 +66,9 @@ def _beside(metric: str, deployed: Standing) -> str:
     if metric not in deployed.to_simple:
         return ""
     ends = deployed.to_simple[metric]
-    return f", {change(metric, ends.value)} to that ({change_interval(metric, ends)})"
+    unit = " points" if METRICS[metric].share else ""
+    away = f"{change(metric, ends.value)}{unit} ({change_interval(metric, ends)})"
+    return f", {away} from that simple row"
 
 
 def _compared(p: float) -> str:
