@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import hma.tensor_files
 from hma import HMA, CheckpointError, HMAConfig, load, save
+from hma.checkpoint import is_saved
 from hma.errors import UserError
 from hma.targets import Number, SoftClasses, YesNo
 
@@ -292,6 +294,7 @@ import json, os, random, signal, sys, time
 import torch
 
 torch.set_num_threads(1)
+from safetensors.torch import load_file, save_file
 from torch import nn
 from hma import HMA, HMAConfig, load, save
 
@@ -640,3 +643,60 @@ def test_a_target_of_ones_own_is_given_to_load(tmp_path):
     loaded = load(tmp_path, new_backbone(), target=MyNumber())
     assert type(loaded.target) is MyNumber
     assert torch.equal(loaded(X), model(X))
+
+
+# ---------------------------------------------------------------------- weights that are on disk
+
+
+@pytest.mark.parametrize("part", ["", "backbone."])
+@pytest.mark.parametrize("links", [True, False])
+def test_weights_that_are_on_disk_are_linked_and_the_rest_is_written(
+    tmp_path, monkeypatch, part, links
+):
+    model, stored = filled(), tmp_path / "weights.safetensors"
+    held = {n: v for n, v in model.state_dict().items() if not part or not n.startswith(part)}
+    save_file(held, stored)
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *paths: (_ for _ in ()).throw(OSError("no links")))
+    save(model, tmp_path / "model", stored=stored)
+    (linked,) = (tmp_path / "model").glob("*-stored.safetensors")
+    assert os.path.samefile(linked, stored) == links
+    written = [path for path in (tmp_path / "model").glob("*.safetensors") if path != linked]
+    assert {name for path in written for name in load_file(path)} == (
+        model.state_dict().keys() - held.keys()
+    )
+    assert_same_state(load(tmp_path / "model", new_backbone()), model)
+    stored.unlink()  # the model does not need it any more
+    assert is_saved(model, tmp_path / "model")
+    save(model, tmp_path / "model", overwrite=True)
+    assert len(files_of(tmp_path / "model")) == 2
+
+
+def test_other_weights_on_disk_are_not_linked(tmp_path):
+    model, stored = filled(), tmp_path / "weights.safetensors"
+    save_file({n: v + 1 for n, v in model.state_dict().items()}, stored)
+    save(model, tmp_path / "model", stored=stored)
+    assert_same_state(load(tmp_path / "model", new_backbone()), model)
+    assert not list((tmp_path / "model").glob("*-stored.safetensors"))
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed", "outside"])
+def test_a_second_file_of_weights_is_checked_as_the_first(tmp_path, damage):
+    model, stored = filled(), tmp_path / "weights.safetensors"
+    save_file({"head.bias": model.head.bias.detach()}, stored)
+    folder = tmp_path / "model"
+    save(model, folder, stored=stored)
+    (name,) = manifest_of(folder)["more"]
+    if damage == "gone":
+        (folder / name).unlink()
+    elif damage == "changed":
+        data = bytearray((folder / name).read_bytes())
+        data[-1] ^= 1
+        (folder / name).write_bytes(data)
+    else:
+        values = manifest_of(folder) | {"more": {"../x.safetensors": "0" * 64}}
+        (folder / "hma.json").write_text(json.dumps(values))
+    said = {"gone": "does not exist", "changed": "does not match its recorded hash",
+            "outside": "outside its folder: '../x.safetensors'"}  # fmt: skip
+    with pytest.raises(CheckpointError, match=said[damage]):
+        load(folder, new_backbone())

@@ -1,6 +1,8 @@
 """Save and load a model: safetensors and JSON, never pickle; whole or not at all."""
 
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,16 +10,23 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hma.config import HMAConfig
 from hma.errors import UserError, reason
-from hma.files import FileError, HeldError, MissingFileError, held, no_lost_writes
+from hma.files import FileError, HeldError, MissingFileError, file_sha256, held, no_lost_writes
 from hma.growing import shapes_to_load
 from hma.json_files import RESTORE, Default, checked, read_json, write_json
 from hma.model import HMA
 from hma.targets import Classes, Target, target_from_json
-from hma.tensor_files import differing, read_shapes, read_tensors, shapes_of, write_tensors
+from hma.tensor_files import (
+    Shapes,
+    differing,
+    read_shapes,
+    read_tensors,
+    shapes_of,
+    write_tensors,
+)
 
 MANIFEST = "hma.json"
 FORMAT = 1
@@ -30,7 +39,9 @@ SHAPE = {
     "config": dict,
     "weights": str,
     "sha256": str,
+    "more": Default(dict[str, str], {}),
 }
+"""Of ``more`` files with weights the hash of each, by name."""
 WAIT = 600.0
 """Seconds that a save waits for another one to the same folder."""
 Entry = TypeVar("Entry")
@@ -40,7 +51,9 @@ class CheckpointError(UserError):
     """A checkpoint that cannot be used; says which file, what is wrong and what to do."""
 
 
-def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
+def save(
+    model: HMA, directory: str | Path, *, overwrite: bool = False, stored: Path | None = None
+) -> None:
     """Write ``model`` into ``directory``: weights, both memories, anchors and configuration.
 
     The weights get a name of their own and the manifest that names them is replaced last, so
@@ -50,6 +63,8 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
         model: The model to save; the backbone's architecture is not saved, only its weights.
         directory: Where to; made if needed.
         overwrite: Replace a checkpoint that is already there.
+        stored: A safetensors file that holds part of the model's state as it is; it is linked
+            into ``directory`` where the file system can, so that nothing is on disk twice.
     """
     if not isinstance(model, HMA):
         raise TypeError(
@@ -58,7 +73,7 @@ def save(model: HMA, directory: str | Path, *, overwrite: bool = False) -> None:
         )
     folder = Path(directory)
     with saving(folder, MANIFEST, overwrite):
-        _write(model, folder)
+        _write(model, folder, stored)
 
 
 @contextmanager
@@ -81,27 +96,55 @@ def saving(folder: Path, manifest: str, overwrite: bool) -> Iterator[None]:
         ) from error
 
 
-def _write(model: HMA, folder: Path) -> None:
-    manifest = folder / MANIFEST
-    weights = folder / f"model-{token_hex(8)}.safetensors"
+def _write(model: HMA, folder: Path, stored: Path | None) -> None:
+    number = token_hex(8)
     try:
-        sha256 = write_tensors(weights, model.state_dict())
+        files = _write_weights(model.state_dict(), folder, number, stored)
+        first = next(iter(files))
         description = {
             "format": FORMAT,
             "target": model.target.to_json(),
             "feature_dim": model.feature_dim,
             "frozen": model.memory_frozen,
             "config": asdict(replace(model.config, context=model.context)),
-            "weights": weights.name,
-            "sha256": sha256,
+            "weights": first,
+            "sha256": files.pop(first),
         }
-        write_json(manifest, description)
+        write_json(folder / MANIFEST, description | ({"more": files} if files else {}))
     except BaseException:
-        weights.unlink(missing_ok=True)
+        _unlink(folder.glob(f"model-{number}*.safetensors"))
         raise
-    for old in folder.glob("model-*.safetensors"):
-        if old != weights:
-            old.unlink(missing_ok=True)
+    every = set(folder.glob("model-*.safetensors"))
+    _unlink(every - set(folder.glob(f"model-{number}*.safetensors")))
+
+
+def _write_weights(
+    state: Mapping[str, Tensor], folder: Path, number: str, stored: Path | None
+) -> dict[str, str]:
+    """Write weights, or link those that are on disk already; return each file's hash by name."""
+    files = {}
+    held = {} if stored is None else read_tensors(stored)
+    if stored is not None and all(_same(state.get(name), own) for name, own in held.items()):
+        name = f"model-{number}-stored.safetensors"
+        try:
+            os.link(stored, folder / name)
+        except OSError:  # a file system without links
+            shutil.copyfile(stored, folder / name)
+        files[name] = file_sha256(folder / name)
+        state = {name: value for name, value in state.items() if name not in held}
+    if state:
+        name = f"model-{number}.safetensors"
+        files[name] = write_tensors(folder / name, state)
+    return files
+
+
+def _same(value: Tensor | None, other: Tensor) -> bool:
+    return value is not None and value.dtype == other.dtype and torch.equal(value.cpu(), other)
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def load(directory: str | Path, backbone: nn.Module, *, target: Target | None = None) -> HMA:
@@ -130,8 +173,10 @@ def _load(
     folder: Path, description: Mapping[str, Any], backbone: nn.Module, given: Target | None
 ) -> HMA:
     """Build the model without memory first, so that nothing is allocated which does not fit."""
-    weights = folder / description["weights"]
-    saved = read_shapes(weights, sha256=description["sha256"])
+    files = _files(folder, description)
+    saved: Shapes = {}
+    for path, sha256 in files.items():
+        saved |= read_shapes(path, sha256=sha256)
     try:
         target = _target(description, given)
         with torch.device("meta"):
@@ -145,7 +190,7 @@ def _load(
         raise CheckpointError(
             f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
         )
-    state = _match_momentum_encoder(read_tensors(weights), sketch)
+    state = _match_momentum_encoder(_read_all(dict.fromkeys(files)), sketch)
     model = _build(description, backbone, target)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
@@ -174,15 +219,26 @@ def _target(description: Mapping[str, Any], given: Target | None) -> Target:
 def is_saved(model: HMA, directory: str | Path) -> bool:
     """Return whether ``directory`` holds a whole checkpoint with the weights of ``model``."""
     try:
-        description = _read_manifest(Path(directory))
-        path = Path(directory) / description["weights"]
-        kept = read_tensors(path, sha256=description["sha256"])
+        kept = _read_all(_files(Path(directory), _read_manifest(Path(directory))))
     except UserError:
         return False
     own = model.state_dict()
     return kept.keys() == own.keys() and all(
         torch.equal(value, own[name].cpu()) for name, value in kept.items()
     )
+
+
+def _files(folder: Path, description: Mapping[str, Any]) -> dict[Path, str]:
+    """Return the files of weights that a manifest names, with their hashes."""
+    named = {description["weights"]: description["sha256"], **description["more"]}
+    return {folder / name: sha256 for name, sha256 in named.items()}
+
+
+def _read_all(files: Mapping[Path, str | None]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for path, sha256 in files.items():
+        tensors |= read_tensors(path, sha256=sha256)
+    return tensors
 
 
 def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str, Entry]:
@@ -237,7 +293,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         "wrote, or use hma.load_released for one of the authors'"
     )
     description = read_description(manifest, SHAPE, absent=absent)
-    name = description["weights"]
-    if name in ("", "..") or Path(name).name != name:
-        raise CheckpointError(f"{manifest} names weights outside its folder: {name!r}")
+    for name in (description["weights"], *description["more"]):
+        if name in ("", "..") or Path(name).name != name:
+            raise CheckpointError(f"{manifest} names weights outside its folder: {name!r}")
     return description

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +121,10 @@ def test_the_frozen_backbone_is_stored_once(run, options):
     files = sorted(run.folder.rglob("*.safetensors"))
     holding = [path for path in files if held(path) & still]
     assert [path.parent for path in holding] == [run.folder / "memory" / "model"]
-    assert held(holding[0]) >= still
+    assert held(holding[0]) == still  # all the rest is linked
+    weights = run.folder / "memory" / "weights.safetensors"
+    saved = (run.folder / "memory" / "model").glob("*-stored.safetensors")
+    assert [os.path.samefile(weights, path) for path in saved] == [True]
 
 
 def test_both_learners_have_the_backbone_of_the_run(run, options):

@@ -1,12 +1,15 @@
 """A run folder: continued after a kill, checked when it is read, left alone once finished."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+import hma
 from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
@@ -74,6 +77,20 @@ def test_a_finished_run_is_left_as_it_is_by_the_same_command(options, copy):
     before = content(copy)
     train(options, copy, accelerator="cpu")
     assert content(copy) == before
+
+
+def test_the_weights_of_the_memory_are_on_disk_once(finished):
+    weights = finished / "memory" / "weights.safetensors"
+    (saved,) = (finished / "memory" / "model").glob("*.safetensors")
+    assert os.path.samefile(weights, saved)
+    assert hma.load(finished / "memory" / "model", Run.open(finished)._fresh()).num_labels == 2
+
+
+def test_a_copied_run_needs_no_links(copy, finished):
+    (saved,) = (copy / "memory" / "model").glob("*.safetensors")
+    assert not os.path.samefile(copy / "memory" / "weights.safetensors", saved)
+    both = [Run.open(folder).learner(MEMORY).module.state_dict() for folder in (copy, finished)]
+    assert all(torch.equal(value, both[1][name]) for name, value in both[0].items())
 
 
 def test_a_model_that_is_not_that_of_the_record_is_saved_again(options, copy):

@@ -207,7 +207,8 @@ def _conclude(folder: Path, prepared: Prepared, memory: Learner, deployed: Deplo
     if not is_saved(memory.model, folder / MODEL):
         write_json(folder / PREPARATION, prepared.preparation.to_json(), sealed=True)
         write_json(folder / PLACES, prepared.places, sealed=True)
-        save(memory.model, folder / MODEL, overwrite=True)
+        stored = folder / MEMORY / "weights.safetensors"
+        save(memory.model, folder / MODEL, overwrite=True, stored=stored)
 
 
 def _expect_deployable(deploy: Which | None, learners: Iterable[Which]) -> None:
