@@ -19,14 +19,27 @@ from hma.data import InMemory
 
 def edges_by_hand(values, bins=16):
     """Return values of the sorted column at even places, each once; none for two values."""
+    if bins == 1:
+        return []
     ordered = sorted(values)
     last = len(ordered) - 1
     edges = sorted({ordered[round(share * last / bins)] for share in range(bins + 1)})
     return edges if len(set(values)) > 2 and len(edges) > 2 else []
 
 
+def most_bins(columns, bins):
+    """Return as many bins a column as there are rows for all of them together."""
+    while bins > 1:
+        each = [edges_by_hand(values, bins) for values in columns]
+        if sum(len(edges) - 1 for edges in each if edges) <= len(columns[0]):
+            break
+        bins -= 1
+    return bins
+
+
 def encoded_by_hand(row, columns, bins=16):
     """Return a row's numbers, none farther than 8 deviations, then its place in every bin."""
+    bins = most_bins(columns, bins)
     numbers, places = [], []
     for number, values in zip(row, columns, strict=True):
         mean = math.fsum(values) / len(values)
@@ -103,11 +116,17 @@ def test_numbers_that_are_as_close_as_can_be_are_encoded_without_infinities():
 
 def test_a_wide_table_has_fewer_bins_a_column_and_at_most_512_in_all():
     torch.manual_seed(0)
-    rows = torch.randn(40, 70).double()
+    rows = torch.randn(520, 70).double()
     encode = fitted(rows)
     assert encode.used == 7 * 70
     expected = torch.tensor(encoded_by_hand(rows[0].tolist(), rows.T.tolist(), bins=7)).double()
     torch.testing.assert_close(encode(rows[:1])[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_few_rows_have_no_more_bins_than_rows():
+    torch.manual_seed(0)
+    assert fitted(torch.randn(40, 5)).used == 8 * 5
+    assert fitted(torch.randn(40, 21)).used == 0
 
 
 def test_columns_of_two_values_leave_their_room_to_numbers():
@@ -146,13 +165,17 @@ def test_the_network_is_its_layers_over_the_encoded_row():
     torch.testing.assert_close(backbone.eval()(rows), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_start_as_those_of_a_layer_of_the_inputs_in_use():
+def test_weights_start_xavier_uniform_for_the_inputs_in_use():
     torch.manual_seed(0)
-    backbone = BinnedMLP(20, hidden=(200,))
+    backbone = BinnedMLP(20, hidden=(200, 100))
     backbone.fit(torch.cat([torch.randn(100, 5), torch.ones(100, 15)], dim=1))
     used = 20 + 5 * 16
     inside, beyond = backbone.first.weight[:, :used], backbone.first.weight[:, used:]
-    assert inside.std().item() == pytest.approx(math.sqrt(1 / (3 * used)), rel=0.02)
+    assert inside.abs().max() <= math.sqrt(6 / (used + 200))
+    assert inside.std().item() == pytest.approx(math.sqrt(2 / (used + 200)), rel=0.02)
+    assert backbone.rest[2].weight.std().item() == pytest.approx(math.sqrt(2 / 300), rel=0.02)
+    assert not backbone.first.bias.any()
+    assert not backbone.rest[2].bias.any()
     assert beyond.shape == (200, 20 + 20 * 16 - used)
     assert not beyond.any()
 

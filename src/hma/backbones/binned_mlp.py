@@ -16,8 +16,8 @@ from hma.checks import expect_shape
 MOST_BINS = 16
 """Bins of a column."""
 MOST_BINS_IN_ALL = 512
-"""Bins of all columns together; musk (166 columns, 310 training rows) has a log loss of 0.285 with
-3 bins a column, and 0.378 with 16."""
+"""Bins of all columns together, and no more than there are training rows: musk (166 columns, 310
+rows) has a log loss of 0.25 without bins, 0.28 with 3 a column, 0.38 with 16."""
 MOST_ROWS = 50_000
 """Training rows that edges are taken from."""
 FARTHEST = 8.0
@@ -81,7 +81,8 @@ class PiecewiseLinear(nn.Module):
         deviation, mean = torch.std_mean(ordered, dim=0, correction=0)
         self.lowest.copy_(torch.where(several, mean - FARTHEST * deviation, -math.inf))
         self.highest.copy_(torch.where(several, mean + FARTHEST * deviation, math.inf))
-        edges = _edges(ordered, several.nonzero().flatten().tolist(), self.room)
+        most = min(self.room, len(rows))
+        edges = _edges(ordered, several.nonzero().flatten().tolist(), most)
         for buffer in (self.column, self.start, self.slope, self.least, self.most):
             buffer.zero_()
         self.used = 0
@@ -112,14 +113,14 @@ class PiecewiseLinear(nn.Module):
         return f"columns={self.columns}, used={self.used} of {self.room}"
 
 
-def _edges(ordered: Tensor, columns: list[int], room: int) -> dict[int, Tensor]:
-    """Return the edges of each column that has some, with no more bins in all than ``room``."""
+def _edges(ordered: Tensor, columns: list[int], most: int) -> dict[int, Tensor]:
+    """Return the edges of each column that has some, with no more bins in all than ``most``."""
     for bins in range(MOST_BINS, 1, -1):
         place = torch.linspace(0, 1, bins + 1, dtype=ordered.dtype) * (len(ordered) - 1)
         quantiles = ordered[place.round().long()]  # (bins + 1, K)
         edges = {column: torch.unique(quantiles[:, column]) for column in columns}
         edges = {column: each for column, each in edges.items() if len(each) > 2}
-        if sum(len(each) - 1 for each in edges.values()) <= room:
+        if sum(len(each) - 1 for each in edges.values()) <= most:
             return edges
     return {}
 
@@ -127,8 +128,8 @@ def _edges(ordered: Tensor, columns: list[int], room: int) -> dict[int, Tensor]:
 class BinnedMLP(nn.Module):
     """Encode a row of a table by :class:`PiecewiseLinear`, then ``Linear``, ``ReLU``, ``Dropout``.
 
-    The last hidden activation is the feature. Before :meth:`fit` it is a multilayer perceptron of
-    the columns as they are.
+    The last hidden activation is the feature. Weights start Xavier uniform and biases at zero.
+    Before :meth:`fit` it is a multilayer perceptron of the columns as they are.
 
     Args:
         in_features: Number of values in a row, ``K``.
@@ -165,12 +166,14 @@ class BinnedMLP(nn.Module):
 
     @torch.no_grad()
     def _start(self) -> None:
-        """Start the first layer as torch starts one of as many inputs as there are used."""
+        """Start the weights; inputs of the first layer that are not used count as absent."""
+        for layer in (self.first, *self.rest):
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
         used = self.encode.columns + self.encode.used
-        bound = 1 / math.sqrt(used)
-        self.first.weight.zero_()
-        self.first.weight[:, :used].uniform_(-bound, bound)
-        self.first.bias.uniform_(-bound, bound)
+        weight = nn.init.xavier_uniform_(self.first.weight.new_empty(len(self.first.weight), used))
+        self.first.weight.zero_()[:, :used] = weight
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the last hidden activation of each row."""
