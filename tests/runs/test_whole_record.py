@@ -87,6 +87,7 @@ def test_the_record_is_written_and_read_as_any_other(record, tmp_path):
     record.write(tmp_path / "record.json")
     again = Record.read(tmp_path / "record.json")
     assert again.to_json() == json.loads(json.dumps(record.to_json()))
+    assert "scikit-learn" in again.versions
     assert again.setup["recipe"] == UserRecipe(epochs=3).fixed().to_json()
 
 

@@ -75,7 +75,7 @@ def _record(run: Run, records: Mapping[Which, Record], **measured: Any) -> Recor
         },
         resolved=run.options.to_json(),
         git_commit=first.git_commit,
-        versions=first.versions,
+        versions={k: v for record in records.values() for k, v in record.versions.items()},
         data_fingerprint=first.data_fingerprint,
         epochs=[],
         selected_epoch=0,
