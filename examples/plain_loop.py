@@ -9,15 +9,14 @@ from hma.data.sets.digits import digits
 
 torch.manual_seed(0)
 task = digits(seed=0, per_class=10)
-config = hma.HMAConfig.paper(queue_size=100, slots_per_class=4, context="alone")
-model = hma.HMA(mlp(in_features=64), num_classes=10, config=config)
+model = hma.HMA(mlp(in_features=64), num_classes=10)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
 for _ in range(40):
     model.train()
     for places in torch.randperm(len(task.train)).split(32):
         batch = task.train.batch(places)
-        loss = cross_entropy(model(batch.x), batch.y)
+        loss = cross_entropy(model(batch.x, ids=batch.ids), batch.y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
