@@ -1,4 +1,4 @@
-"""The first thing to run: plain backbone, PARAM and HMA on scikit-learn's digits."""
+"""The first thing to run: HMA beside what else one would take, on scikit-learn's digits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,11 +12,12 @@ from hma.data import Task
 from hma.data.sets.colored_digits import colored_digits
 from hma.data.sets.digits import digits
 from hma.methods import Method, erm, with_hma
+from hma.methods.simple import logistic, neighbours
 from hma.training import Recipe, SilentProgress, fit
 from hma.training.threads import one_thread
 
-MEMORY = HMAConfig.paper(queue_size=128, slots_per_class=4, label_dim=32)
-RECIPE = Recipe(epochs=30, batch_size=64)
+PAPER = HMAConfig.paper(queue_size=128, slots_per_class=4, label_dim=32)
+RECIPE = Recipe(steps=200, batch_size=64)
 
 
 def _backbone(task: Task) -> nn.Module:
@@ -33,9 +34,12 @@ TASKS: dict[str, Callable[[int], Task]] = {
     "coloured digits": colored_digits,
 }
 METHODS: dict[str, Method] = {
+    "nearest neighbours": neighbours(),
+    "logistic regression": logistic(),
     "backbone": erm(_backbone),
     "PARAM": with_hma(_backbone, HMAConfig.ablation("param")),
-    "HMA": with_hma(_backbone, MEMORY),
+    "HMA of the paper": with_hma(_backbone, PAPER),
+    "HMA": with_hma(_backbone, HMAConfig()),
 }
 
 

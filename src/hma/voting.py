@@ -181,7 +181,11 @@ class VotingRead(nn.Module):
                 groups.append(self.at(mates, labels, _bias(hidden, keys)))
         drawn = queue.drawn(candidates)
         hidden = ~queue.filled()[drawn] | torch.isin(queue.ids[drawn], mate_ids)
-        groups.append(self.project(queue.features[drawn], queue.labels[drawn], _bias(hidden, keys)))
+        with (
+            torch.no_grad()
+        ):  # the batch and the queries learn the keys; this is dear and adds nothing
+            far = self.keys(queue.features[drawn])
+        groups.append(self.at(far, queue.labels[drawn], _bias(hidden, keys)))
         if learned is not None and learned.slots is not None:
             groups.append(self.project(learned.slots, learned.labels))
         logits: Tensor = self(features, groups, keys)[0]

@@ -13,12 +13,12 @@ from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
-from hma.quickstart import MEMORY, RECIPE, QuickstartLine, cells, run
+from hma.quickstart import RECIPE, QuickstartLine, cells, run
 from hma.report.numbers import counted
 from hma.runs import RunOptions, train, write_page
 from hma.training import SilentProgress
 
-PAGE = RunOptions(source="digits:10", backbone="mlp", config=MEMORY, recipe=RECIPE)
+PAGE = RunOptions(source="digits:10", backbone="mlp", recipe=RECIPE)
 
 
 def quickstart(
@@ -27,7 +27,7 @@ def quickstart(
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     folder: Path = Path("runs/quickstart"),
 ) -> None:
-    """Train backbone, PARAM and HMA on few and on shifted data; print the table, write a page.
+    """Train HMA and what else one would take on few and on shifted data; table and page.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def quickstart(
             progress.advance(bar)
     console.print(_table(lines, seeds))
     console.say(
-        "PARAM has HMA's blocks but no memory and no neighbours: what it gains is not memory's.\n"
+        "PARAM has the blocks of the paper's HMA but no memory: what it gains is not memory's.\n"
         "Context 'batch' sees the other rows of a test batch, 'batch-sorted' those beside it in\n"
         "the data; 'alone' never does."
     )
