@@ -7,11 +7,12 @@ import numpy as np
 import pandas
 import pytest
 
+from hma.cli import answer
 from hma.config import HMAConfig
 from hma.runs import Run, RunOptions, train
 from hma.runs.deployment import Deployment
 from hma.targets import Classes
-from hma.training import Recipe, SilentProgress
+from hma.training import LineProgress, Recipe, SilentProgress
 
 EVIL = "\x1b[31mred\x1b[0m[/bold]"
 """A label that would colour the terminal, and break rich's markup."""
@@ -156,7 +157,7 @@ def test_a_file_has_the_permissions_that_the_user_asked_for(run, rows, run_hma, 
     assert stat.S_IMODE((tmp_path / "out.csv").stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("name", ["places.json", "preparation.json", "run.json"])
+@pytest.mark.parametrize("name", ["places.json", "preparation.json", "run.json", "deployment.json"])
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"train": [1e9]}', "[" * 5000])
 def test_damaged_files_of_a_run_are_one_line(run, rows, refuses, name, content):
     before = (run / name).read_bytes()
@@ -179,6 +180,27 @@ def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, 
     assert f"3 {said}" in run_hma("evaluate", run, tmp_path / "some.csv").out
     frame.iloc[places["test"]].to_csv(tmp_path / "held.csv", index=False)
     assert said not in run_hma("evaluate", run, tmp_path / "held.csv").out
+
+
+def test_a_pipe_is_told_how_far_predictions_are(run, rows, run_hma, tmp_path, monkeypatch):
+    monkeypatch.setattr(answer, "progress_for_terminal", lambda lines: LineProgress(every=0.0))
+    ended = run_hma("predict", run, rows, "-o", tmp_path / "out.csv", "--batch-size", "10")
+    told = [line for line in ended.err.splitlines() if line.startswith("predicting ")]
+    assert [line.split()[1] for line in told] == ["25%,", "50%,", "75%,", "100%,"]
+
+
+def test_one_candidate_can_be_asked_and_one_that_is_not_there_is_named(
+    run, rows, run_hma, refuses, tmp_path
+):
+    run_hma("predict", run, rows, "-o", tmp_path / "a.csv")
+    run_hma("predict", run, rows, "-o", tmp_path / "b.csv", "--with", "memory")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    said = refuses("predict", run, rows, "-o", tmp_path / "c.csv", "--with", "boosting")
+    assert "has no 'boosting'; it has memory" in said
+    assert not (tmp_path / "c.csv").exists()
+    said = refuses("predict", run, rows, "-o", tmp_path / "c.csv", "--with", "boostin")
+    assert "--with must be one of" in said
+    assert "did you mean 'boosting'?" in said
 
 
 @pytest.mark.parametrize("which", ["plain", "memory", "mixture"])

@@ -1,9 +1,11 @@
 """What the page of a run shows against the record of the run."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hma.config import HMAConfig
 from hma.errors import UserError
@@ -13,6 +15,7 @@ from hma.runs import MEMORY, Run, RunOptions, title, train
 from hma.runs.deployment import DEPLOYMENT
 from hma.runs.folder import SCORED_BEFORE
 from hma.runs.page import report_of
+from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress
 
 
@@ -64,6 +67,35 @@ def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
     assert [one.method for one in report.costs][2:] == simple
 
 
+def test_param_is_trained_when_asked_for_shown_and_never_deployed(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "copy")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    with pytest.raises(UserError, match=r"--deploy must be one of .*, got param"):
+        train(run.options, folder, param=True, deploy="param")
+    found = train(run.options, folder, param=True, progress=SilentProgress())
+    assert all(path.read_bytes() == data for path, data in before.items())
+    assert found.deployed == run.deployed
+    assert "param" not in found.deployed.shares
+    model = found.learner("param").model
+    assert model.config == HMAConfig.ablation("param")
+    report = report_of(found)
+    shown = {r.method: r.scores for r in report.tests[0].results}
+    recorded = found.record("param").tests["test"]["alone"]
+    assert shown["PARAM"]["nll"].value == pytest.approx(recorded["nll"], rel=1e-5)
+    assert "PARAM" in report.tests[0].simple  # who does not beat it has not won
+    (param,) = (one for one in report.candidates if one.method == "PARAM")
+    last = found.record("param").epochs[-1]["validation"]["alone"]
+    assert (param.share, param.validation_loss) == (None, pytest.approx(last["nll"], rel=1e-5))
+    assert "PARAM has HMA's blocks without a memory" in render(report)
+
+
+def test_param_needs_blocks_that_a_vote_does_not_have(run, tmp_path):
+    voting = replace(run.options, config=HMAConfig())
+    with pytest.raises(UserError, match="--param is for --similarity dot"):
+        train(voting, tmp_path / "run", param=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_attention_in_both_orders_is_of_different_batches(run):
     _, shuffled, in_order = report_of(run).attention
     assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
@@ -96,3 +128,39 @@ def test_the_page_says_which_method_answers_and_why(run):
     report = report_of(run)
     assert report.deployed == run.deployed.why
     assert f"D{run.deployed.why[1:]}." in render(report)
+
+
+class Told(SilentProgress):
+    """Keep what is shown: a title with how much is done and of how much."""
+
+    def __init__(self):
+        self.seen, self.title, self.total = [], "", 0
+
+    def begin(self, title, total, done=0):
+        self.title, self.total = title, total
+
+    def update(self, done, note=""):
+        self.seen.append((self.title, done, self.total))
+
+
+def test_the_page_shows_how_far_its_answers_and_its_parts_are(run):
+    told = Told()
+    report = report_of(run, told)
+    answered = [(done, total) for title, done, total in told.seen if title == "report"]
+    passes = 1 + 3 + 3  # plain, the memory in its contexts, simple ones; the mixture follows
+    rows = report.tests[0].rows
+    assert answered[-1] == (passes * rows, passes * rows)
+    parts = [(done, total) for title, done, total in told.seen if title == "page"]
+    assert [done for done, _ in parts] == list(range(1, 1 + parts[0][1]))
+
+
+def test_decoding_pictures_for_the_first_time_is_shown(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = np.random.default_rng(i).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{i}.png")
+    told = Told()
+    prepared = prepared_from(RunOptions(source=str(tmp_path / "data")), progress=told)
+    rows = len(prepared.task.train)
+    assert told.seen == [("decoding", rows, rows)]

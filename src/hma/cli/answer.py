@@ -1,10 +1,9 @@
 """``hma evaluate`` and ``hma predict``: what a trained run says of new rows."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.progress import Progress
 
 from hma.cli.opening import opened_run
 from hma.cli.option_problems import at_least
@@ -18,7 +17,7 @@ from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
 from hma.runs.folder import rows_for
 from hma.runs.training_data import rows_trained_on
-from hma.training import progress_for_terminal
+from hma.training import counted, progress_for_terminal
 
 
 def evaluate(
@@ -117,13 +116,10 @@ def predict(
     rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
     done = 0
     terminal = Terminal()
-    quiet = not terminal.is_terminal
-    with Progress(console=terminal, transient=True, disable=quiet) as progress:
-        bar = progress.add_task("rows", total=None)
-        for done in predict_run(
-            opened, rows, output, which=which, context=context, batch_size=batch_size
-        ):
-            progress.update(bar, completed=done)
+    how: dict[str, Any] = {"which": which, "context": context, "batch_size": batch_size}
+    with counted(progress_for_terminal(lines=True), "predicting") as tick:
+        for done in predict_run(opened, rows, output, **how):
+            tick(done, len(rows))
     terminal.say(f"wrote {done} predictions to {output}")
     _tell_ignored(terminal, opened, rows)
 

@@ -52,6 +52,7 @@ def train(
     *,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     compare: Annotated[bool, Parameter(group="Training")] = True,
+    param: Annotated[bool, Parameter(group="Training", negative="")] = False,
     deploy: Annotated[Which | None, Parameter(group="Training")] = None,
     report: Annotated[bool, Parameter(group="Training")] = True,
     seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
@@ -84,6 +85,9 @@ def train(
     compare
         Also train the plain backbone and simple methods, and mix their answers with the memory's
         as far as the validation rows trust each.
+    param
+        With --similarity dot: also train PARAM, the same blocks without a memory, to tell what
+        the memory adds; costs another training and is never deployed.
     deploy
         Who answers new rows: the mixture, or one of them alone. On a finished run another answer
         trains nothing again; by default the mixture, or what the run has.
@@ -112,6 +116,7 @@ def train(
     progress = progress_for_terminal(lines=True)
     how: dict[str, Any] = {
         "compare": compare,
+        "param": param,
         "deploy": deploy,
         "download": download,
         "accelerator": device.accelerator,

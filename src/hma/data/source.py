@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -36,6 +36,8 @@ class Source(ABC):
     """Files left out because they cannot be read."""
     skip_missing_labels: bool = False
     """Whether rows without a label are left out, rather than refused."""
+    told: Callable[[int, int], None] | None = None
+    """Called with the rows that are read, and of how many, while a preparation is fitted."""
     given: "Mapping[str, Source]" = MappingProxyType({})
     """Rows to validate and to test on, where they come with the source."""
 

@@ -13,13 +13,15 @@ from hma.files import FileError
 from hma.json_files import finite_or_none, none_to_nan, read_json, write_json
 from hma.methods.mixture import fitted_shares
 from hma.metrics import METRICS
-from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PARAM, PLAIN, Which, title
 from hma.targets import Target
 from hma.training import Record
 
 SCHEMA = 1
 DEPLOYMENT = "deployment.json"
 REMEDY = "remove it and give the run's hma train command again, which trains nothing anew"
+LEAST_SAID = 0.005
+"""Share below which a candidate is not named."""
 SHAPE = {
     "schema": int,
     "deployed": str,
@@ -79,7 +81,11 @@ class Deployment:
             return f"deployed: {self.title()}, nothing was trained beside it"
         said = self.title()
         if self.which == MIXTURE:
-            parts = [f"{share:.0%} {self.title(name)}" for name, share in self.counted.items()]
+            parts = [
+                f"{share:.0%} {self.title(name)}"
+                for name, share in self.counted.items()
+                if share >= LEAST_SAID
+            ]
             said = f"a mixture, {', '.join(parts)}"
         own = self.losses.get(self.which)
         others = [name for name in self.losses if name not in (self.which, MIXTURE)]
@@ -155,7 +161,7 @@ def read_deployment(folder: Path, target: Target) -> Deployment | None:
 
 
 def _problem(found: Deployment) -> str | None:
-    strange = sorted(set(found.shares) - set(CANDIDATES))
+    strange = sorted(set(found.shares) - (set(CANDIDATES) - {PARAM}))
     if strange:
         return f"it names {strange[0]!r}, which no run has"
     if found.which not in (*found.shares, MIXTURE):

@@ -31,6 +31,7 @@ from hma.runs.candidates import (
     CANDIDATES,
     MEMORY,
     MIXTURE,
+    PARAM,
     PLAIN,
     SIMPLE,
     Which,
@@ -99,7 +100,7 @@ class Run:
     @property
     def answering(self) -> tuple[Which, ...]:
         """Everything that can be asked: the candidates, and their mixture if there is one."""
-        mixed = len(self.candidates) > 1 and (self.folder / DEPLOYMENT).exists()
+        mixed = len(set(self.candidates) - {PARAM}) > 1 and (self.folder / DEPLOYMENT).exists()
         return (*self.candidates, *((MIXTURE,) if mixed else ()))
 
     def record(self, which: Which) -> Record:
@@ -112,7 +113,7 @@ class Run:
         found = read_deployment(self.folder, self.preparation.target)
         if found is not None:
             return found
-        if set(self.candidates) - {PLAIN, MEMORY}:
+        if set(self.candidates) & set(SIMPLE):
             raise UserError(
                 f"{self.folder / DEPLOYMENT} is not there; give the run's hma train command again, "
                 "which trains nothing anew"
@@ -126,7 +127,9 @@ class Run:
         path = self.folder / SCORED_BEFORE
         if not path.is_file():  # they are candidates with records of their own
             target = self.preparation.target
-            kept = {title(n, target): self.record(n) for n in SIMPLE if n in self.candidates}
+            kept = {
+                title(n, target): self.record(n) for n in (*SIMPLE, PARAM) if n in self.candidates
+            }
             tests = dict.fromkeys(test for record in kept.values() for test in record.tests)
             return {
                 test: {row: record.tests[test]["alone"] for row, record in kept.items()}
@@ -153,7 +156,8 @@ class Run:
         if which == MEMORY:
             return WithMemory(self._model(self._backbone), alone=True)
         task = _bare_task(self.preparation)
-        learner = method_of(which, task, self._backbone)(task, self.options.seed)
+        method = method_of(which, task, self._backbone, self.options.config)
+        learner = method(task, self.options.seed)
         path = self.folder / which / "weights.safetensors"
         load_weights(learner, path, self.record(which).weights_sha256, REMEDY)
         learner.module.eval()

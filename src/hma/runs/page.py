@@ -18,6 +18,7 @@ from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
 from hma.runs.answers import answers
 from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
 from hma.runs.training_data import training_task, with_features
 from hma.targets import Target
@@ -77,7 +78,6 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     records = {which: run.record(which).to_json() for which in run.candidates}
     deployed = run.deployed
     with counted(progress, "page") as tick:
-        tick(0, 1)
         return summarise(
             memory.model,
             about,
@@ -94,6 +94,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             candidates=_candidates(run),
             other_records={method_name(which, target): held for which, held in records.items()},
             notes=_notes(prepared),
+            tick=tick,
         )
 
 
@@ -124,6 +125,11 @@ def _asked(
     )
 
 
+def _measured_loss(run: Run, which: Which) -> float | None:
+    """Return the validation loss of a candidate that had no part in the deployment."""
+    return None if which == MIXTURE else validation_loss(run.record(which))
+
+
 def _candidates(run: Run) -> list[Candidate]:
     """Return everything that was trained, the mixture last; nothing where there is no choice."""
     deployed, target = run.deployed, run.preparation.target
@@ -133,7 +139,7 @@ def _candidates(run: Run) -> list[Candidate]:
         Candidate(
             method=method_name(which, target),
             share=deployed.shares.get(which),
-            validation_loss=deployed.losses.get(which),
+            validation_loss=deployed.losses.get(which) or _measured_loss(run, which),
         )
         for which in run.answering
     ]

@@ -5,14 +5,18 @@ from pathlib import Path
 from hma.data import Prepared, Source, builtin, is_builtin, open_source, prepare
 from hma.errors import UserError
 from hma.runs.options import RunOptions
+from hma.training import Progress, counted
 
 
-def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
+def prepared_from(
+    options: RunOptions, *, download: bool = False, progress: Progress | None = None
+) -> Prepared:
     """Open the data that ``options`` name, split and prepare it.
 
     Args:
         options: What to open.
         download: Fetch built-in data that is not there.
+        progress: Shows how many pictures were decoded to learn from them how to prepare them.
     """
     root = None if options.data_root is None else Path(options.data_root)
     if is_builtin(options.source):
@@ -28,15 +32,17 @@ def prepared_from(options: RunOptions, *, download: bool = False) -> Prepared:
         raise UserError(
             f"download is for built-in data such as mnist or tu:PROTEINS, got {options.source}"
         )
-    return prepare(
-        source_from(options),
-        seed=options.seed,
-        validation=_share_or_rows(options, "validation"),
-        test=_share_or_rows(options, "test"),
-        options=options.preparation,
-        group=options.group,
-        time=options.time,
-    )
+    source = source_from(options)
+    with counted(progress, "decoding") as source.told:
+        return prepare(
+            source,
+            seed=options.seed,
+            validation=_share_or_rows(options, "validation"),
+            test=_share_or_rows(options, "test"),
+            options=options.preparation,
+            group=options.group,
+            time=options.time,
+        )
 
 
 def source_from(options: RunOptions, spec: str | None = None) -> Source:

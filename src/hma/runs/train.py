@@ -18,7 +18,7 @@ from hma.methods import Learner
 from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
-from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, SIMPLE, Which, new_learners, title
+from hma.runs.candidates import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, new_learners, title
 from hma.runs.deployment import Deployment, fitted_deployment, read_deployment
 from hma.runs.folder import (
     ENCODED,
@@ -55,6 +55,7 @@ def train(
     folder: Path,
     *,
     compare: bool = True,
+    param: bool = False,
     deploy: Which | None = None,
     features: Path | None = None,
     before: Run | None = None,
@@ -73,6 +74,7 @@ def train(
         options: Data, backbone, memory, recipe, seed.
         folder: The run folder; made if needed. One with other options is refused untouched.
         compare: Also train the plain backbone and simple methods, and mix their answers.
+        param: Also train PARAM, the paper's blocks without a memory; it is never deployed.
         deploy: Who answers new rows; None for the mixture, or for what a finished run has.
         features: Where the features of a frozen backbone are kept, for runs that share them; in
             ``folder`` if not given.
@@ -84,7 +86,8 @@ def train(
         say: Called with a line for each thing that is done.
     """
     options = options.as_weights_want()
-    prepared = prepared_from(options, download=download)
+    shown = progress if first_process() else None
+    prepared = prepared_from(options, download=download, progress=shown)
     task = prepared.task
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
@@ -94,6 +97,7 @@ def train(
         backbone=options.backbone_factory(options.weights),
         config=options.config,
         compare=compare,
+        param=param,
     )
     _expect_deployable(deploy, learners)
     if first_process():
@@ -172,7 +176,8 @@ def _deployed(
     All processes take part.
     """
     task = seen[MEMORY]
-    weights = {which: record.weights_sha256 for which, record in records.items()}
+    learners = {which: one for which, one in learners.items() if which != PARAM}
+    weights = {which: records[which].weights_sha256 for which in learners}
     before = read_deployment(folder, task.target)
     if before is not None and before.weights == weights:
         return before
@@ -212,8 +217,9 @@ def _conclude(folder: Path, prepared: Prepared, memory: Learner, deployed: Deplo
 
 
 def _expect_deployable(deploy: Which | None, learners: Iterable[Which]) -> None:
-    if deploy is not None and deploy not in (*learners, MIXTURE):
-        known = ", ".join((MIXTURE, *learners))
+    able = (MIXTURE, *(which for which in learners if which != PARAM))
+    if deploy is not None and deploy not in able:
+        known = ", ".join(able)
         raise UserError(f"--deploy must be one of {known} for this run, got {deploy}")
 
 

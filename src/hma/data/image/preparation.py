@@ -262,8 +262,12 @@ def _measured(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and deviation of each channel."""
     count, total, squares = 0, torch.zeros(shape[0]).double(), torch.zeros(shape[0]).double()
+    done = 0
     for rows in torch.split(torch.as_tensor(list(places)), READ):
         pixels = images.read(rows, shape, keep=True, resizing=resizing)
+        done += len(rows)
+        if images.told is not None:
+            images.told(done, len(places))
         # bytes add up exactly, in any order
         values = pixels.long() if pixels.dtype == torch.uint8 else pixels.double()
         count += values.numel() // shape[0]

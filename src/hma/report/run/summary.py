@@ -1,7 +1,7 @@
 """Gather a run into a report: the model, its records and its answers in, plain values out."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -75,6 +75,7 @@ def summarise(
     candidates: Sequence[Candidate] = (),
     other_records: Mapping[str, Values] = MappingProxyType({}),
     notes: Sequence[str] = (),
+    tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> RunReport:
     """Return the report of a run.
 
@@ -97,6 +98,7 @@ def summarise(
         candidates: Everything that was trained, with its share of the mixture.
         other_records: Records of candidates other than the two, by their names.
         notes: What a reader must know, such as files that were left out.
+        tick: Called with how many parts are done, and of how many.
     """
     target = about.target or Classes(len(about.classes))
     groups = group_names(target, about.classes)
@@ -104,9 +106,11 @@ def summarise(
         raise ValueError(f"classes must name {model.num_labels} classes, got {len(groups)}")
     if not tests:
         raise ValueError("tests must hold at least one test set, got none")
+    part = _Parts(tick, len(tests) + len(next(iter(tests.values())).memory) + 2)
+    draws = {"resamples": resamples, "seed": seed}
     trials = tuple(
         replace(
-            compare(name, said, about.metric, target=target, resamples=resamples, seed=seed),
+            part(compare(name, said, about.metric, target=target, **draws)),
             simple=simple.get(name, {}),
             deployed=deployed_method,
         )
@@ -124,7 +128,7 @@ def summarise(
         metric=about.metric,
         tests=trials,
         curves=tuple(curve(method, record, about.metric) for method, record in held.items()),
-        **_memory_parts(model, about, tests, training_rows, batch_size, seed),
+        **_memory_parts(model, about, tests, training_rows, batch_size, seed, part),
         rows={name: len(y) for name, y in about.splits.items()},
         splits={name: _per_group(target, y) for name, y in about.splits.items()},
         facts=flat(about.facts),
@@ -145,6 +149,18 @@ def summarise(
     )
 
 
+class _Parts:
+    """Count the parts of a report that are done, and hand them on."""
+
+    def __init__(self, tick: Callable[[int, int], None], total: int) -> None:
+        self.tick, self.total, self.done = tick, total, 0
+
+    def __call__(self, part: Any) -> Any:
+        self.done = min(self.done + 1, self.total)
+        self.tick(self.done, self.total)
+        return part
+
+
 def _memory_parts(
     model: HMA,
     about: About,
@@ -152,22 +168,24 @@ def _memory_parts(
     training_rows: TrainingRows | None,
     batch_size: int,
     seed: int,
+    part: "_Parts",
 ) -> dict[str, Any]:
     """Return the fields of a report that are about the memories."""
     answers = next(iter(tests.values()))
     looked = []
     if answers.features is not None:
         ordered = {c: answers.features[answers.orders.get(c, slice(None))] for c in answers.memory}
-        looked = [attention_in(c, model, rows, batch_size) for c, rows in ordered.items()]
+        looked = [part(attention_in(c, model, rows, batch_size)) for c, rows in ordered.items()]
     own = looked[0] if looked else None
     parts: dict[str, Any] = {
-        "queue": queue_health(model, training_rows),
+        "queue": part(queue_health(model, training_rows)),
         "slots": slot_health(model, own),
         "attention": tuple(found.attention for found in looked),
     }
     if own is not None and training_rows is not None:
         parts["by_class"] = attended_of_class(own, model, about.classes, training_rows)
         parts["by_answer"] = attended_by_answer(own, model, about.classes, training_rows)
+        part(None)
     if answers.features is not None:
         parts["maps"] = maps(
             model.memory_state(), answers.features, answers.labels, target=model.target, seed=seed
