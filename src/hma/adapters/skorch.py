@@ -28,6 +28,7 @@ class MemoryModule(HMA):
             weights. ``functools.partial(mlp, 64)`` can be pickled, a lambda cannot.
         num_classes: Number of logits, ``C``.
         settings: Fields of :class:`hma.HMAConfig`: ``module__queue_size=128`` in skorch's words.
+            The others are those of the paper's design, which needs no sample ids.
 
     Example:
         >>> from functools import partial
@@ -46,7 +47,7 @@ class MemoryModule(HMA):
                 "a second fit would start from its trained weights: pass "
                 "functools.partial(mlp, 64) or the like"
             )
-        super().__init__(backbone(), num_classes, HMAConfig.from_dict(settings))
+        super().__init__(backbone(), num_classes, HMAConfig.paper(**settings))
 
     def forward(self, x: Any = None, **parts: Any) -> Tensor:
         """Return the logits; skorch hands over rows that are dicts as keyword arguments."""

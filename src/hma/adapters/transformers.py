@@ -46,9 +46,10 @@ class ForTrainer(nn.Module):
         loss: Loss of logits ``(B, C)`` and labels ``(B,)``.
 
     Example:
-        >>> model = HMA(nn.Linear(2, 8), 3, HMAConfig.paper(), feature_dim=8)
+        >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
         >>> trained = ForTrainer(model, inputs=lambda batch: batch["pixel_values"])
-        >>> output = trained(pixel_values=torch.rand(4, 2), labels=torch.tensor([0, 1, 2, 0]))
+        >>> rows = {"pixel_values": torch.rand(4, 2), "ids": torch.arange(4)}
+        >>> output = trained(**rows, labels=torch.tensor([0, 1, 2, 0]))
         >>> output["loss"].shape, output["logits"].shape
         (torch.Size([]), torch.Size([4, 3]))
     """
@@ -75,9 +76,13 @@ class ForTrainer(nn.Module):
         token_type_ids: Tensor | None = None,
         pixel_values: Tensor | None = None,
         labels: Tensor | None = None,
+        ids: Tensor | None = None,
         **others: Tensor,
     ) -> dict[str, Tensor]:
-        """Return the logits, and the loss where labels are given."""
+        """Return the logits, and the loss where labels are given.
+
+        A column ``ids`` tells samples apart, so that in training none reads its own stored copy.
+        """
         named = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -86,15 +91,16 @@ class ForTrainer(nn.Module):
             **others,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        logits = self.model(self.inputs(given))
+        logits = self.model(self.inputs(given), ids=ids)
         if labels is None:
             return {"logits": logits}
         return {"loss": self.loss(logits, labels), "logits": logits}
 
-    def unpack(self, batch: Any) -> tuple[Any, Any]:
+    def unpack(self, batch: Any) -> tuple[Any, Any, Any]:
         """Take a batch apart as ``forward`` does."""
         given, labels = labels_apart(batch)
-        return self.inputs(given), labels
+        ids = given.pop("ids", None)
+        return self.inputs(given), labels, ids
 
 
 class RememberCallback(TrainerCallback):

@@ -61,6 +61,7 @@ class StepWriter:
         unpack: How a batch is taken apart.
 
     Example:
+        >>> from hma import HMAConfig
         >>> model = HMA(nn.Linear(2, 8), 3, HMAConfig.paper(), feature_dim=8)
         >>> writer = StepWriter(model, pair)
         >>> writer.hold((torch.rand(2, 2), torch.tensor([0, 2])))
