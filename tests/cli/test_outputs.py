@@ -10,8 +10,6 @@ import pytest
 from hma.cli import answer
 from hma.config import HMAConfig
 from hma.runs import Run, RunOptions, train
-from hma.runs.deployment import Deployment
-from hma.targets import Classes
 from hma.training import LineProgress, Recipe, SilentProgress
 
 EVIL = "\x1b[31mred\x1b[0m[/bold]"
@@ -201,19 +199,3 @@ def test_one_candidate_can_be_asked_and_one_that_is_not_there_is_named(
     said = refuses("predict", run, rows, "-o", tmp_path / "c.csv", "--with", "boostin")
     assert "--with must be one of" in said
     assert "did you mean 'boosting'?" in said
-
-
-@pytest.mark.parametrize("which", ["plain", "memory", "mixture"])
-def test_an_explanation_says_where_predictions_come_from_elsewhere(
-    run, rows, run_hma, monkeypatch, which
-):
-    shares = {"plain": 0.25, "memory": 0.75}
-    found = Deployment(which=which, shares=shares, losses={}, target=Classes(2))
-    monkeypatch.setattr(Run, "deployed", found)
-    ended = run_hma("explain", run, rows, "--index", "1")
-    notes = {
-        "plain": "this is about the memory; hma predict asks the plain backbone of this run",
-        "mixture": "this is about the memory, which counts 75% in what hma predict answers",
-    }
-    for name, note in notes.items():
-        assert (note in ended.out) == (which == name)

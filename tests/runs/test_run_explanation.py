@@ -1,6 +1,7 @@
 """What an explanation of a run's prediction names, against the model asked directly."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas
@@ -11,6 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 import hma
 from hma.config import HMAConfig
 from hma.runs import MEMORY, RunOptions, train
+from hma.runs.answers import predict
 from hma.runs.explanation import as_page, explain_row
 from hma.runs.folder import rows_for
 from hma.training import Recipe, SilentProgress
@@ -151,3 +153,29 @@ def test_a_long_table_is_read_in_chunks_and_never_held_whole(tmp_path, monkeypat
     assert neighbours == {whole.describe(place) for place in range(42, 60)}
     some = [50, 3, 3, 27]
     assert rows.rows_at(some).to_dict("list") == whole.frame.iloc[some].to_dict("list")
+
+
+def test_an_explanation_says_what_predict_answers_and_what_the_memory_counts_in_it(
+    run, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("mixed")
+    quick = replace(run.options, recipe=Recipe(epochs=1, batch_size=8))
+    mixed = train(quick, folder / "run", progress=SilentProgress())
+    rows = rows_for(mixed, mixed.options.source, labelled=False)
+    assert explain_row(run, rows, 3, top=1, context="alone").note == ""
+    for deploy in ("mixture", "logistic", "memory"):
+        again = train(quick, folder / "run", deploy=deploy, progress=SilentProgress())
+        found = explain_row(again, rows, 3, top=1, context="alone")
+        if deploy == "memory":
+            assert found.note == ""
+            continue
+        list(predict(again, rows, folder / f"{deploy}.csv"))
+        said = pandas.read_csv(folder / f"{deploy}.csv", dtype={"label": str}).iloc[3]
+        share = again.deployed.shares["memory"]
+        who = {
+            "mixture": f"by the mixture of this run, in which the memory counts {share:.0%}.",
+            "logistic": "by logistic regression of this run, without the memory.",
+        }
+        answer = f"hma predict answers {said['label']} ({said['probability']:.1%}), {who[deploy]}"
+        assert found.note == f"This is about the memory. {answer}"
+        assert answer in as_page(found)

@@ -13,8 +13,6 @@ from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
 from hma.report.numbers import percent
-from hma.runs import MEMORY
-from hma.runs.deployment import Deployment
 from hma.runs.explanation import RowExplanation, as_page, explain_row
 from hma.runs.folder import rows_for
 
@@ -62,22 +60,12 @@ def explain(
     terminal = Terminal()
     for table in _tables(found):
         terminal.print(table)
-    if note := _share_of_the_memory(opened.deployed):
-        terminal.say(note)
+    if found.note:
+        terminal.say(found.note)
     if output is not None:
         with written_whole(output) as temporary:
             temporary.write_text(as_page(found), encoding="utf-8")
         terminal.say(f"wrote {output}")
-
-
-def _share_of_the_memory(deployed: Deployment) -> str | None:
-    """Say what part of a prediction this is about; None where it is all of it."""
-    share = deployed.counted.get(MEMORY, 0.0)
-    if share == 1:
-        return None
-    if share == 0:
-        return f"this is about the memory; hma predict asks {deployed.title()} of this run"
-    return f"this is about the memory, which counts {share:.0%} in what hma predict answers"
 
 
 def _tables(found: RowExplanation) -> Iterator[Table]:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
+from hma.backbones import Frozen
 from hma.contributions import contributions
-from hma.data import Source
+from hma.data import Batch, Source
 from hma.errors import UserError
 from hma.explain import Explanation, explain
 from hma.explain import Source as Seen
@@ -48,6 +50,7 @@ class RowExplanation:
         near_of: How many training rows were compared.
         seen: Sources of attention; that says what was read, not what decided.
         by_group: Attention by class, the most first.
+        note: What ``hma predict`` answers, where that is not the memory alone.
     """
 
     description: str
@@ -59,6 +62,7 @@ class RowExplanation:
     near_of: int
     seen: tuple[SeenRow, ...]
     by_group: tuple[tuple[str, float], ...]
+    note: str = ""
 
 
 def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -> RowExplanation:
@@ -83,8 +87,9 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     last = min(end, len(rows))
     split = run.preparation.split(rows, range(index, last))
     learner.model.eval()
+    batch = split.batch(torch.arange(last - index))
     with torch.no_grad():
-        features = learner.model.backbone(split.batch(torch.arange(last - index)).x)
+        features = learner.model.backbone(batch.x)
     shares = explain(learner.model, features=features)
     moved = contributions(learner.model, features=features)
     target, names = run.preparation.target, run.preparation.classes
@@ -102,6 +107,27 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
         near_of=near_of,
         seen=tuple(_in_words(most, run, training, rows, index)),
         by_group=tuple(sorted(groups, key=lambda group: -group[1])[:top]),
+        note=_deployed_note(run, batch, features, context),
+    )
+
+
+@torch.no_grad()
+def _deployed_note(run: Run, batch: Batch, features: Tensor, context: str) -> str:
+    """Say what ``hma predict`` answers, and what the memory counts in it; empty if all."""
+    deployed, target = run.deployed, run.preparation.target
+    share = deployed.counted.get(MEMORY, 0.0)
+    if share == 1:
+        return ""
+    learner = run.learner(deployed.which)
+    learner.use(context if context in learner.contexts else learner.contexts[0])
+    if isinstance(getattr(learner.module, "backbone", None), Frozen):
+        batch = batch._replace(x=None, features=features)
+    expected = target.expected(learner.predict(batch))[0].tolist()
+    said = answer_text(target, run.preparation.classes, expected)
+    counts = f"in which the memory counts {share:.0%}" if share else "without the memory"
+    return (
+        f"This is about the memory. hma predict answers {said}, by {deployed.title()} of this run, "
+        f"{counts}."
     )
 
 
