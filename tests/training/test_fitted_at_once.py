@@ -9,7 +9,16 @@ from training_cases import quietly, rows, small_task
 
 from hma.data import InMemory, Task
 from hma.files import FileError
-from hma.methods.simple import NoSimpleRowError, boosting, forest, logistic, neighbours, prototypes
+from hma.methods.simple import (
+    NoSimpleRowError,
+    boosting,
+    cache,
+    forest,
+    kernel,
+    logistic,
+    neighbours,
+    prototypes,
+)
 from hma.targets import Classes
 from hma.training import Recipe, Record
 from hma.training.kept_weights import load_weights
@@ -21,6 +30,8 @@ METHODS = {
     "boosting": boosting(turns=(2, 4)),
     "forest": forest(leaves=(5,)),
     "prototypes": prototypes(),
+    "kernel": kernel(),
+    "cache": cache(strengths=(0.3,)),
 }
 
 
@@ -77,7 +88,7 @@ def test_the_record_says_what_was_chosen_and_what_it_came_to(tmp_path):
     expected = Classes(3).loss(answers.double(), held.labels).mean().item()
     assert math.isclose(record.measures["validation_loss"], expected, rel_tol=1e-6)
     assert record.measures["fitted_rows"] == 90
-    assert record.measures["chosen"]["C"] in (0.003, 0.03, 0.3, 3.0)
+    assert record.measures["chosen"]["C"] in (0.003, 0.03, 0.3, 3.0, 30.0)
     right = (answers.argmax(dim=1) == held.labels).double().mean().item()
     assert math.isclose(record.epochs[0]["validation"]["alone"]["accuracy"], right, rel_tol=1e-6)
     assert record.tests.keys() == {"near", "far"}
@@ -135,4 +146,4 @@ def test_progress_counts_the_choices():
 
     task = small_task()
     quietly(logistic()(task, 0), task, RECIPE, progress=Told())
-    assert told == [("clouds", 4), 1, 2, 3, 4, "end"]
+    assert told == [("clouds", 5), 1, 2, 3, 4, 5, "end"]

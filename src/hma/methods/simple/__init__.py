@@ -9,7 +9,9 @@ from collections.abc import Callable
 from hma.data import Task
 from hma.methods.learner import BackboneFactory, Method
 from hma.methods.simple.boosting import boosting
+from hma.methods.simple.cache import cache
 from hma.methods.simple.forest import forest
+from hma.methods.simple.kernel import kernel
 from hma.methods.simple.logistic import logistic
 from hma.methods.simple.neighbours import neighbours
 from hma.methods.simple.prototypes import prototypes
@@ -19,7 +21,9 @@ from hma.targets import Number, Target
 __all__ = [
     "NoSimpleRowError",
     "boosting",
+    "cache",
     "forest",
+    "kernel",
     "logistic",
     "neighbours",
     "prototypes",
@@ -33,6 +37,8 @@ TITLES = {
     "boosting": "gradient boosting",
     "forest": "random forest",
     "prototypes": "class prototypes",
+    "kernel": "kernel ridge regression",
+    "cache": "linear layer with a cache",
 }
 
 

@@ -17,7 +17,7 @@ from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
 from hma.methods.simple.vectors import Standardised
 from hma.targets import Classes, Number, Target, YesNo
 
-STRENGTHS = (0.003, 0.03, 0.3, 3.0)
+STRENGTHS = (0.003, 0.03, 0.3, 3.0, 30.0)
 ABSENT = -1e4
 """Logit of a class that no training row has."""
 Floats = NDArray[np.float64]
@@ -45,20 +45,34 @@ class LogisticRegression(SimpleModule):
             return logits_of(outputs.softmax(dim=1), self.target)
         return outputs
 
-    @torch.no_grad()
     def candidates(self, vectors: Tensor, labels: Tensor, seed: int) -> Iterator[dict[str, Any]]:
         """Fit with one strength after the other: the higher, the larger the weights may be."""
         self.standardised.take_statistics(vectors)
-        held = self.standardised.mean.device
-        x = self.standardised(vectors.to(held)).cpu().double().numpy()
-        needed("sklearn", "logistic regression")  # brings threadpoolctl
-        threads = needed("threadpoolctl", "logistic regression").threadpool_limits
+        x = self.standardised(vectors.to(self.standardised.mean.device))
         for strength in self.choices:
-            with threads(torch.get_num_threads()):
-                weight, bias = _line(x, labels.numpy(), strength, self.target)
-            self.linear.weight.copy_(torch.from_numpy(weight))
-            self.linear.bias.copy_(torch.from_numpy(bias))
+            fit_linear(self.linear, x, labels, strength, self.target)
             yield {"C": strength}
+
+
+@torch.no_grad()
+def fit_linear(
+    linear: nn.Linear, x: Tensor, labels: Tensor, strength: float, target: Target
+) -> None:
+    """Give a linear layer the weights that scikit-learn finds, with as many threads as torch has.
+
+    Args:
+        linear: With an output for each class, label or number.
+        x: What it sees of the training rows, ``(N, F)``.
+        labels: As the target stores them.
+        strength: How large the weights may be.
+        target: What a label is.
+    """
+    needed("sklearn", "logistic regression")  # brings threadpoolctl
+    threads = needed("threadpoolctl", "logistic regression").threadpool_limits
+    with threads(torch.get_num_threads()):
+        weight, bias = _line(x.cpu().double().numpy(), labels.numpy(), strength, target)
+    linear.weight.copy_(torch.from_numpy(weight))
+    linear.bias.copy_(torch.from_numpy(bias))
 
 
 def _line(x: Floats, y: Any, strength: float, target: Target) -> Line:

@@ -21,7 +21,7 @@ COUNTS = (3, 5, 8, 15, 30, 50)
 
 @final
 class StoredRows(Growing):
-    """Vectors and labels of training rows, and how many of them are asked.
+    """Vectors and labels of training rows.
 
     Args:
         width: Length of a vector.
@@ -31,13 +31,11 @@ class StoredRows(Growing):
     growing = ("vectors", "labels")
     vectors: Tensor
     labels: Tensor
-    asked: Tensor
 
     def __init__(self, width: int, target: Target) -> None:
         super().__init__()
         self.register_buffer("vectors", torch.empty(0, width))
         self.register_buffer("labels", target.unknown(0))
-        self.register_buffer("asked", torch.ones((), dtype=torch.long))
 
 
 @final
@@ -51,17 +49,19 @@ class NearestRows(SimpleModule):
 
     serves: ClassVar[tuple[type[Target], ...]] = (Classes, SoftClasses, Number)
     packages: ClassVar[tuple[str, ...]] = ()
+    asked: Tensor
 
     def __init__(self, task: Task, backbone: Frozen | None, choices: tuple[int, ...]) -> None:
         super().__init__(task, backbone, choices)
         self.standardised = Standardised(self.width, active=backbone is None)
         self.stored = StoredRows(self.width, task.target)
+        self.register_buffer("asked", torch.ones((), dtype=torch.long))
 
     def answer(self, vectors: Tensor) -> Tensor:
         """Return the logits of vectors."""
         stored = self.stored
         queries = self.standardised(vectors)
-        places, squares = nearest_rows(queries, stored.vectors, int(stored.asked))
+        places, squares = nearest_rows(queries, stored.vectors, int(self.asked))
         weights, labels = by_distance(squares.sqrt()), stored.labels[places]
         if isinstance(self.target, Number):
             return (weights * labels).sum(dim=1, keepdim=True)  # (B, K) -> (B, 1)
@@ -77,7 +77,7 @@ class NearestRows(SimpleModule):
         self.stored.fill(vectors=self.standardised(vectors.to(device)), labels=labels)
         for count in self.choices:
             asked = min(count, len(vectors))
-            self.stored.fill(asked=torch.tensor(asked))
+            self.asked.fill_(asked)
             yield {"neighbours": asked}
 
 
