@@ -7,6 +7,7 @@ import pytest
 
 from hma.report.run import render
 from hma.report.run.advice import advice
+from hma.report.statistics import Interval
 
 
 @pytest.fixture
@@ -98,3 +99,13 @@ def test_a_memory_that_does_not_help_is_told_where_to_read_on(healthy):
     (line,) = advice(replace(healthy, tests=(trial,)))
     assert line.startswith("A simple row was not beaten")
     assert "When the memory does not help" in line
+
+
+def test_a_memory_that_lost_is_told_so_whatever_is_deployed(healthy):
+    trial = healthy.tests[0]
+    (against,) = trial.comparisons[:1]
+    lost = {m: Interval(-0.2, -0.3, -0.1) for m in against.differences}
+    worse = replace(against, differences=lost, p_value=0.001)
+    plain = replace(trial, comparisons=(worse, *trial.comparisons[1:]), deployed="plain backbone")
+    (line,) = advice(replace(healthy, tests=(plain,)))
+    assert line.startswith("The memory lost on these rows")

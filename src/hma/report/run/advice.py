@@ -92,7 +92,11 @@ def _unused_slots(report: RunReport) -> Iterator[str]:
 
 
 def _no_help(report: RunReport) -> Iterator[str]:
-    outcome = verdict(report, report.tests[0]).outcome
-    if outcome in ("worse", "simple"):
-        what = "The memory lost" if outcome == "worse" else "A simple row was not beaten"
+    first = report.tests[0]
+    what = None
+    if verdict(report, first).outcome == "simple":
+        what = "A simple row was not beaten"
+    elif verdict(report, first, method=MEMORY).outcome == "worse":
+        what = "The memory lost"
+    if what is not None:
         yield f"{what} on these rows: see 'When the memory does not help' in docs/command-line.md."
