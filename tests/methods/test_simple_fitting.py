@@ -125,14 +125,16 @@ def test_labels_and_rows_without_a_simple_row_say_so():
 
 def test_names_and_titles():
     task = class_task(3)
-    assert list(simple_methods(task)) == ["logistic", "neighbours", "boosting"]
+    assert list(simple_methods(task)) == ["logistic", "neighbours", "kernel", "boosting"]
     assert list(simple_methods(Task(**{**task.__dict__, "kind": "image"}))) == [
         "logistic",
         "neighbours",
+        "kernel",
     ]
     assert [title(name, task.target) for name in simple_methods(task)] == [
         "logistic regression",
         "nearest neighbours",
+        "kernel ridge regression",
         "gradient boosting",
     ]
     assert title("logistic", Number()) == "ridge regression"

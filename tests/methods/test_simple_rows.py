@@ -52,8 +52,8 @@ def test_bumps_around_some_rows_fit_all_rows():
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 30, 3, generator=generator, dtype=torch.float64)
     gamma = torch.tensor(2.0)
-    whole = least_squares(x, y, x, gamma, 0.5)
-    twice = least_squares(x.repeat(2, 1), y.repeat(2, 1), x, gamma, 1.0)  # each row twice
+    whole = least_squares(x, y, x, gamma, [9.0, 0.5])[1]
+    twice = least_squares(x.repeat(2, 1), y.repeat(2, 1), x, gamma, [1.0])[0]  # each row twice
     torch.testing.assert_close(twice, whole, rtol=1e-3, atol=1e-4)
 
 

@@ -81,7 +81,7 @@ def test_the_mixture_is_deployed_with_the_shares_and_losses_of_the_validation_ro
         assert deployed.losses[which] == pytest.approx(log_loss(y, p, labels=[0, 1]), rel=1e-5)
     own = np.array([deployed.shares[w] for w in chances])
     draw = np.random.default_rng(1)
-    for share in [*draw.dirichlet(np.ones(5), 200), *draw.dirichlet(100 * own, 200)]:
+    for share in [*draw.dirichlet(np.ones(len(own)), 200), *draw.dirichlet(100 * own, 200)]:
         one = np.tensordot(share, np.stack([*chances.values()]), 1)
         cost = len(y) * log_loss(y, one, labels=[0, 1]) - np.log(share).sum()
         assert len(y) * deployed.losses[MIXTURE] - np.log(own).sum() <= cost + 1e-6
@@ -253,7 +253,7 @@ def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, co
 
 def test_a_folder_from_before_deploys_the_network_with_the_smaller_loss(copy):
     (copy.folder / DEPLOYMENT).unlink()
-    for name in ("logistic", "neighbours", "boosting"):
+    for name in ("logistic", "neighbours", "kernel", "boosting"):
         shutil.rmtree(copy.folder / name)
     with pytest.raises(UserError, match=r"has no 'boosting'; it has plain, memory$"):
         copy.learner("boosting")
@@ -312,7 +312,7 @@ def test_the_logistic_candidate_is_that_of_scikit_learn(run):
     assert math.isclose(scored["accuracy"], best.score(x["test"], y["test"]), abs_tol=1e-6)
     expected = log_loss(y["test"], best.predict_proba(x["test"]))
     assert math.isclose(scored["nll"], expected, rel_tol=1e-2)
-    assert found.candidates == ("plain", "memory", "logistic", "neighbours", "boosting")
+    assert found.candidates == ("plain", "memory", "logistic", "neighbours", "kernel", "boosting")
 
 
 def test_frozen_features_are_standardised_by_the_training_rows_and_kept():

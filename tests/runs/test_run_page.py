@@ -52,7 +52,12 @@ def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
     report = report_of(run)
     first = report.tests[0]
     shown = {r.method: r.scores for r in first.results if r.context == "alone"}
-    simple = ["logistic regression", "nearest neighbours", "gradient boosting"]
+    simple = [
+        "logistic regression",
+        "nearest neighbours",
+        "kernel ridge regression",
+        "gradient boosting",
+    ]
     assert list(shown) == ["plain backbone", "HMA", *simple, "mixture"]
     assert first.deployed == "mixture"
     names = [title(which, run.preparation.target) for which in ("logistic", "neighbours")]
@@ -104,13 +109,18 @@ def test_attention_in_both_orders_is_of_different_batches(run):
 
 def test_simple_rows_of_the_run_are_on_the_page(run):
     shown = report_of(run).tests[0].simple
-    assert list(shown) == ["logistic regression", "nearest neighbours", "gradient boosting"]
+    assert list(shown) == [
+        "logistic regression",
+        "nearest neighbours",
+        "kernel ridge regression",
+        "gradient boosting",
+    ]
     assert shown["logistic regression"] == run.record("logistic").tests["test"]["alone"]
 
 
 def test_simple_rows_of_a_folder_from_before_are_on_the_page(run, tmp_path):
     old = Run.open(shutil.copytree(run.folder, tmp_path / "old"))
-    for name in ("logistic", "neighbours", "boosting"):
+    for name in ("logistic", "neighbours", "kernel", "boosting"):
         shutil.rmtree(old.folder / name)
     (old.folder / DEPLOYMENT).unlink()
     rows = {"test": {"logistic regression": {"accuracy": 0.5, "nll": 1.0}}}
@@ -147,7 +157,7 @@ def test_the_page_shows_how_far_its_answers_and_its_parts_are(run):
     told = Told()
     report = report_of(run, told)
     answered = [(done, total) for title, done, total in told.seen if title == "report"]
-    passes = 1 + 3 + 3  # plain, the memory in its contexts, simple ones; the mixture follows
+    passes = 1 + 3 + 4  # plain, the memory in its contexts, simple ones; the mixture follows
     rows = report.tests[0].rows
     assert answered[-1] == (passes * rows, passes * rows)
     parts = [(done, total) for title, done, total in told.seen if title == "page"]

@@ -16,12 +16,14 @@ from hma.methods.simple import NoSimpleRowError, simple_methods
 from hma.methods.simple import title as simple_title
 from hma.targets import Classes, Target
 
-Which = Literal["mixture", "memory", "plain", "logistic", "neighbours", "boosting", "param"]
+Which = Literal[
+    "mixture", "memory", "plain", "logistic", "neighbours", "kernel", "boosting", "param"
+]
 """Who answers: one of the candidates, or all of them together."""
 MIXTURE: Which = "mixture"
 MEMORY: Which = "memory"
 PLAIN: Which = "plain"
-SIMPLE: tuple[Which, ...] = ("logistic", "neighbours", "boosting")
+SIMPLE: tuple[Which, ...] = ("logistic", "neighbours", "kernel", "boosting")
 PARAM: Which = "param"
 """Shown beside the others and never part of an answer: it tells what a memory adds."""
 CANDIDATES: tuple[Which, ...] = (PLAIN, MEMORY, *SIMPLE, PARAM)

@@ -55,10 +55,10 @@ def simple_methods(task: Task, backbone: BackboneFactory | None = None) -> dict[
     Example:
         >>> from hma.data.sets.digits import digits
         >>> sorted(simple_methods(digits(seed=0)))
-        ['logistic', 'neighbours']
+        ['kernel', 'logistic', 'neighbours']
     """
     rows: dict[str, Callable[[BackboneFactory | None], Method]]
-    rows = {"logistic": logistic, "neighbours": neighbours}
+    rows = {"logistic": logistic, "neighbours": neighbours, "kernel": kernel}
     if task.kind == "table":
         rows["boosting"] = boosting
     return {name: method(backbone) for name, method in rows.items()}

@@ -1,7 +1,8 @@
 """Kernel ridge regression: a weighted sum of bumps around training rows."""
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any, ClassVar, final
 
 import torch
@@ -16,7 +17,7 @@ from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
 from hma.methods.simple.vectors import Standardised
 from hma.targets import Classes, Number, Target
 
-MOST_CENTRES = 4000
+MOST_CENTRES = 2000
 """Rows that have a bump; of more, so many are drawn, and all are fitted (Nyström)."""
 WIDTHS, PENALTIES, SCALES = (0.1, 0.3, 1.0, 3.0), (0.1, 1.0), (3.0, 6.0, 12.0)
 Choice = tuple[float, float, float]
@@ -89,14 +90,15 @@ class KernelRidge(SimpleModule):
         draw = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
         centres = x if len(x) <= MOST_CENTRES else x[draw[:MOST_CENTRES].to(x.device)]
         unit = 1 / (x.shape[1] * x.var(correction=0).clamp(min=1e-12))
-        fitted: tuple[float, float] | None = None
-        for factor, penalty, scale in self.choices:
-            if (factor, penalty) != fitted:
-                gamma, fitted = factor * unit, (factor, penalty)
-                weights = least_squares(x, y - middle, centres, gamma, penalty)
-                self.bumps.fill(centres=centres, weights=weights, gamma=gamma, middle=middle)
-            self.scale.fill_(scale)
-            yield {"gamma": factor, "penalty": penalty, "scale": scale}
+        for factor, group in groupby(self.choices, key=itemgetter(0)):
+            some, gamma = list(group), factor * unit
+            penalties = list(dict.fromkeys(penalty for _, penalty, _ in some))
+            weights = least_squares(x, y - middle, centres, gamma, penalties)
+            for _, penalty, scale in some:
+                fitted = weights[penalties.index(penalty)]
+                self.bumps.fill(centres=centres, weights=fitted, gamma=gamma, middle=middle)
+                self.scale.fill_(scale)
+                yield {"gamma": factor, "penalty": penalty, "scale": scale}
 
     def _members(self, labels: Tensor) -> Tensor:
         members = one_hot(labels, len(self.known)).double()  # (N, C)
@@ -109,7 +111,9 @@ def kernel_of(vectors: Tensor, centres: Tensor, gamma: Tensor) -> Tensor:
     return torch.exp(-gamma * torch.cdist(vectors, centres).square())
 
 
-def least_squares(x: Tensor, y: Tensor, centres: Tensor, gamma: Tensor, penalty: float) -> Tensor:
+def least_squares(
+    x: Tensor, y: Tensor, centres: Tensor, gamma: Tensor, penalties: Sequence[float]
+) -> list[Tensor]:
     """Return the weights of bumps around ``centres`` that fit ``y`` ``(N, outputs)`` best.
 
     Args:
@@ -117,16 +121,19 @@ def least_squares(x: Tensor, y: Tensor, centres: Tensor, gamma: Tensor, penalty:
         y: What they should have.
         centres: All of ``x``, or some of them.
         gamma: Of the kernel.
-        penalty: What the squared norm of the function counts.
+        penalties: What the squared norm of the function counts; one fit for each.
     """
     between = kernel_of(centres, centres, gamma)
+    slack = torch.eye(len(centres)).to(x)
     if len(centres) == len(x):
-        exact: Tensor = torch.linalg.solve(between + penalty * torch.eye(len(x)).to(x), y)
-        return exact
+        return [_solved(between + penalty * slack, y) for penalty in penalties]
     seen = kernel_of(x, centres, gamma)  # (N, M)
-    slack = 1e-6 * torch.eye(len(centres)).to(x)
-    weights: Tensor = torch.linalg.solve(seen.T @ seen + penalty * between + slack, seen.T @ y)
-    return weights
+    inner, wanted = seen.T @ seen + 1e-6 * slack, seen.T @ y
+    return [_solved(inner + penalty * between, wanted) for penalty in penalties]
+
+
+def _solved(matrix: Tensor, wanted: Tensor) -> Tensor:
+    return torch.cholesky_solve(wanted, torch.linalg.cholesky(matrix))
 
 
 def kernel(
