@@ -134,7 +134,7 @@ def test_names_and_titles():
     assert [title(name, task.target) for name in simple_methods(task)] == [
         "logistic regression",
         "nearest neighbours",
-        "kernel ridge regression",
+        "kernel ridge",
         "gradient boosting",
     ]
     assert title("logistic", Number()) == "ridge regression"

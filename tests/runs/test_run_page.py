@@ -55,7 +55,7 @@ def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
     simple = [
         "logistic regression",
         "nearest neighbours",
-        "kernel ridge regression",
+        "kernel ridge",
         "gradient boosting",
     ]
     assert list(shown) == ["plain backbone", "HMA", *simple, "mixture"]
@@ -112,7 +112,7 @@ def test_simple_rows_of_the_run_are_on_the_page(run):
     assert list(shown) == [
         "logistic regression",
         "nearest neighbours",
-        "kernel ridge regression",
+        "kernel ridge",
         "gradient boosting",
     ]
     assert shown["logistic regression"] == run.record("logistic").tests["test"]["alone"]

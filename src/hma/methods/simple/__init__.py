@@ -37,7 +37,7 @@ TITLES = {
     "boosting": "gradient boosting",
     "forest": "random forest",
     "prototypes": "class prototypes",
-    "kernel": "kernel ridge regression",
+    "kernel": "kernel ridge",
     "cache": "linear layer with a cache",
 }
 
