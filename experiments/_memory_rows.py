@@ -10,7 +10,15 @@ from hma.config import HMAConfig
 from hma.data import Task
 from hma.methods import Learner, Method, erm, with_hma
 from hma.methods.learner import BackboneFactory
-from hma.methods.simple import boosting, forest, logistic, neighbours, prototypes
+from hma.methods.simple import (
+    boosting,
+    cache,
+    forest,
+    kernel,
+    logistic,
+    neighbours,
+    prototypes,
+)
 from hma.tables import Row
 from hma.training import evaluate
 
@@ -61,6 +69,8 @@ ROWS = {
     "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
     "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
     "prototypes": Row(build=prototypes, what="class means, centred and normalised"),
+    "cache": Row(build=cache, what="a linear layer and a cache of stored rows (Tip-Adapter)"),
+    "kernel": Row(build=kernel, what="kernel ridge regression, fitted at once"),
     "forest": Row(build=forest, what="random forest, fitted at once"),
     "boosting": Row(build=boosting, what="gradient boosting, fitted at once"),
 }

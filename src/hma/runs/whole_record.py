@@ -11,7 +11,7 @@ from torch import Tensor
 from hma.data import Task
 from hma.methods.cached_features import with_known_features
 from hma.metrics import scores
-from hma.runs.candidates import MEMORY, PLAIN, Which, title
+from hma.runs.candidates import SIMPLE, Which, title
 from hma.runs.folder import ENCODED, FEATURES, Run
 from hma.targets import Classes, Target
 from hma.training import Record, all_logits
@@ -42,7 +42,7 @@ def whole_record(run: Run, *, features: Path | None = None) -> Record:
     candidates = {
         name: {
             "title": title(name, task.target).removeprefix("the "),
-            "simple": name not in (PLAIN, MEMORY),
+            "simple": name in SIMPLE,
             "share": deployed.counted.get(name, 0.0),
             "validation_loss": deployed.losses.get(name),
             "seconds": record.seconds,
