@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hma.tables import Cell, load_table
+from hma.tables import Cell, load_table, measure
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "experiments").glob("[!_]*.py"))
@@ -85,3 +85,57 @@ def test_colored_mnist_has_five_settings_and_two_backbones(data_root, monkeypatc
     assert problem.backbone(task)(task.train.batch(torch.arange(2)).x).shape == (2, 128)
     seen = task.train.environment.bincount().tolist()
     assert seen == [25_000, 25_000]
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_a_cell_of_strangers_is_a_whole_run_of_hma_train(data_root, monkeypatch):
+    monkeypatch.setenv("HMA_DATA", str(data_root))
+    table = load_table(ROOT / "experiments" / "strangers.py")
+    record = measure(table, Cell("strangers", "smoke", "Zoo", "deployed", 0), folder=None)
+    candidates = record.measures["candidates"]
+    assert {"plain", "memory", "logistic", "neighbours", "boosting"} <= candidates.keys()
+    assert sum(one["share"] for one in candidates.values()) == pytest.approx(1)
+    assert record.measures["test_rows"] == 20
+    options = record.resolved["options"]
+    assert options["source"] == "$HMA_DATA/tables/Zoo.csv"
+    assert str(data_root) not in json.dumps(record.to_json())
+
+
+@pytest.mark.data
+def test_sentences_are_words_joined_by_blanks(data_root, monkeypatch, tmp_path):
+    monkeypatch.setenv("HMA_DATA", str(data_root))
+    table = load_table(ROOT / "experiments" / "strangers.py")
+    sources = table.rows["deployed"].work.__globals__["SOURCES"]
+    given = sources["Twitter"](tmp_path)
+    first = json.loads((data_root / "text/twitter/train.jsonl").read_text().splitlines()[0])
+    written = json.loads(Path(given["source"]).read_text().splitlines()[0])
+    assert written == {"text": " ".join(first["tokens"]), "label": first["label"]}
+    assert "validation" not in given
+    assert Path(given["test"]).name == "test.jsonl"
+    assert given["frozen_backbone"]
+
+
+def test_few_labels_draws_as_many_of_a_class_to_validate_as_to_train():
+    table = load_table(ROOT / "experiments" / "m2_few_labels.py")
+    tasks = [table.problems["digits-5"].task(seed) for seed in (0, 1)]
+    for task in tasks:
+        assert task.train.labels.bincount().tolist() == [5] * 10
+        assert task.validation.labels.bincount().tolist() == [5] * 10
+    assert not torch.equal(tasks[0].train.x, tasks[1].train.x)
+    assert torch.equal(tasks[0].train.x, table.problems["digits-5"].task(0).train.x)
+
+
+def test_a_memory_whose_labels_are_permuted_is_left_as_it_was():
+    table = load_table(ROOT / "experiments" / "m2_few_labels.py")
+    row, problem = table.rows["HMA"], table.problems["digits-5"]
+    task = problem.task(0)
+    learner = row.build(problem.backbone, **row.settings)(task, 0)
+    rows = task.train.batch(torch.arange(50))
+    learner.module.remember(rows.x, rows.y, ids=rows.ids)
+    before = {name: value.clone() for name, value in learner.module.state_dict().items()}
+    lost = row.measure(learner, task)["labels permuted"]["test"]["accuracy"]
+    after = learner.module.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert lost < 0.5
+    assert table.rows["ERM"].measure is None
