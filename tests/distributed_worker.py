@@ -27,7 +27,7 @@ SIZES = {
     "abd+rma": {"queue_size": 16},
     "hma": {"queue_size": 16, "slots_per_class": 2},
     "param": {},
-    "vote": {"key_dim": 4, "candidates": None, "slots_per_class": 1},
+    "vote": {"key_dim": 4, "key_dropout": 0.0, "candidates": None, "slots_per_class": 1},
 }
 
 

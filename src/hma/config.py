@@ -80,6 +80,8 @@ class HMAConfig:
     or answer alone."""
     key_dim: int = 64
     """For 'distance': width of the keys that distances are measured between."""
+    key_dropout: float = 0.3
+    """For 'distance': share of the features that a key does without in training."""
     candidates: int | None = 512
     """For 'distance': stored rows drawn for a training step; None takes all."""
     leave_self_out: bool = True
@@ -137,7 +139,7 @@ class HMAConfig:
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
                 problems.append(f"{name} must be a whole number{none}, got {value!r}")
-        for name in ("dropout", "momentum"):
+        for name in ("dropout", "key_dropout", "momentum"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 problems.append(f"{name} must be a number, got {value!r}")
@@ -156,7 +158,7 @@ class HMAConfig:
             value = getattr(self, name)
             if isinstance(value, int) and value < least:
                 problems.append(f"{name} must be at least {least}, got {value}")
-        for name in ("dropout", "momentum"):
+        for name in ("dropout", "key_dropout", "momentum"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not 0 <= value < 1:
                 problems.append(f"{name} must be at least 0 and below 1, got {value}")

@@ -78,7 +78,7 @@ class MemoryReader(Growing):
         self.vote: VotingRead | None = None
         if config.votes:
             gate = 0.0 if config.vote == "gated" else 1.0
-            self.vote = VotingRead(target, feature_dim, config.key_dim, gate)
+            self.vote = VotingRead(target, feature_dim, config.key_dim, gate, config.key_dropout)
         if config.votes and config.vote == "alone":
             for weight in self.head.parameters():
                 nn.init.zeros_(weight.requires_grad_(False))

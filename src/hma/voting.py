@@ -45,6 +45,7 @@ class VotingRead(nn.Module):
         feature_dim: Width of the features, ``F``.
         key_dim: Width of a key, ``K``.
         gate: Where ``g`` starts; 0 starts as if there were no memory.
+        dropout: Share of the features that a key does without in training.
 
     Example:
         >>> from hma.targets import Classes
@@ -55,10 +56,18 @@ class VotingRead(nn.Module):
         (torch.Size([2, 3]), torch.Size([1, 2, 5]))
     """
 
-    def __init__(self, target: Target, feature_dim: int, key_dim: int, gate: float = 1.0) -> None:
+    def __init__(
+        self,
+        target: Target,
+        feature_dim: int,
+        key_dim: int,
+        gate: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.target = target
         self.norm = nn.LayerNorm(feature_dim)
+        self.dropout = nn.Dropout(dropout)
         self.to_keys = nn.Linear(feature_dim, key_dim)
         self.log_sharpness = nn.Parameter(torch.zeros(()))
         self.gate = nn.Parameter(torch.tensor(gate))
@@ -71,7 +80,7 @@ class VotingRead(nn.Module):
 
     def keys(self, features: Tensor) -> Tensor:
         """Return where features lie, ``(N, F)`` to ``(N, K)``."""
-        keys: Tensor = self.to_keys(self.norm(features))
+        keys: Tensor = self.to_keys(self.dropout(self.norm(features)))
         return keys
 
     def project(self, features: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:

@@ -10,9 +10,10 @@ from training_cases import memory_learner, quietly, small_task
 
 from hma import HMA, HMAConfig
 from hma.config import ConfigError
+from hma.metrics import temperature_for
 from hma.targets import Classes, Number
 from hma.training import Recipe, UserRecipe, curve_note
-from hma.training.calibration import cool, temperature_for
+from hma.training.calibration import cool
 from hma.training.optimizer import make_optimizer
 from hma.training.schedule import learning_rate
 

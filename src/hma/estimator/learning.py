@@ -15,8 +15,9 @@ from torch.optim import Adam, Optimizer
 
 from hma.estimator.options import TrainingOptions
 from hma.estimator.rows import WeightedRows
+from hma.metrics import temperature_for
 from hma.model import HMA
-from hma.training.calibration import cool, temperature_for
+from hma.training.calibration import cool
 
 ROWS_AT_ONCE = 1024  # in a prediction that does not depend on its neighbours
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from hma.errors import UserError
 from hma.metrics.accuracy import ACCURACY
 from hma.metrics.balanced_accuracy import BALANCED_ACCURACY
+from hma.metrics.calibrated_loss import CALIBRATED_LOSS, temperature_for
 from hma.metrics.log_loss import LOG_LOSS
 from hma.metrics.macro_f1 import MACRO_F1
 from hma.metrics.matthews import MATTHEWS
@@ -16,7 +17,7 @@ from hma.metrics.number_errors import MAE, R2, RMSE
 from hma.metrics.ranking import AUROC, AVERAGE_PRECISION
 from hma.targets import Classes, Target
 
-__all__ = ["METRICS", "Metric", "OfWeights", "metric_for", "recorded", "scores"]
+__all__ = ["METRICS", "Metric", "OfWeights", "metric_for", "recorded", "scores", "temperature_for"]
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -32,6 +33,7 @@ METRICS: dict[str, Metric] = {
         MAE,
         R2,
         MEAN_LOSS,
+        CALIBRATED_LOSS,
     )
 }
 """Every metric by name; of those that serve a target, the first is the one to select by."""

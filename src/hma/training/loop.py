@@ -15,8 +15,8 @@ from hma.errors import UserError
 from hma.methods import Learner, Output
 from hma.methods.frozen_state import changing_state, frozen_sha256
 from hma.methods.learner import Forward
-from hma.metrics import METRICS, Metric, recorded
-from hma.training.calibration import cool, temperature_for
+from hma.metrics import METRICS, Metric, recorded, temperature_for
+from hma.training.calibration import cool
 from hma.training.evaluation import all_logits, evaluate
 from hma.training.optimizer import make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
@@ -282,4 +282,6 @@ class Training:
 
 def selecting_metric(task: Task, recipe: Recipe) -> Metric:
     """Return the metric that decides which epoch is best."""
-    return METRICS["loss" if recipe.selection == "loss" else task.metric]
+    if recipe.selection == "loss":
+        return METRICS["calibrated_loss" if recipe.calibrate else "loss"]
+    return METRICS[task.metric]
