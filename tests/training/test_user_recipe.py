@@ -62,10 +62,10 @@ def test_the_epoch_with_the_least_loss_is_kept_and_the_logits_are_calibrated():
     recipe = UserRecipe(epochs=3, batch_size=16, lr=0.01).fixed()
     record = quietly(learner, task, recipe)
     context = learner.contexts[0]
-    losses = [epoch["validation"][context]["loss"] for epoch in record.epochs]
+    losses = [epoch["validation"][context]["calibrated_loss"] for epoch in record.epochs]
     assert record.selected_epoch == losses.index(min(losses))
-    assert record.measures["validation_loss"] <= min(losses) + 1e-6
-    assert record.selection_rule.startswith("best validation loss")
+    assert record.measures["validation_loss"] == pytest.approx(min(losses), rel=1e-5)
+    assert record.selection_rule.startswith("best validation calibrated_loss")
 
 
 def test_a_temperature_is_the_minimum_of_its_cost():
