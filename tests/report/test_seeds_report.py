@@ -12,11 +12,14 @@ from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, root_
 
 from hma.cli.show_seeds import seed_tables
 from hma.cli.terminal import Terminal
+from hma.metrics import METRICS
 from hma.report.run import Answers
 from hma.report.run.scoring import compare
 from hma.report.seeds import Candidate, SeedAnswers, compare_seeds, write_page
+from hma.report.seeds.layout import sheets
 from hma.report.seeds.page import render
 from hma.report.seeds.verdict import verdict
+from hma.report.statistics import Interval
 from hma.targets import Classes, Number
 
 PLAIN, MEMORY = Candidate("plain backbone", "plain"), Candidate("HMA", "memory")
@@ -214,6 +217,15 @@ def test_the_tables_fit_into_80_columns_and_tell_all_numbers():
     ends = memory.to_plain["accuracy"]
     for value in (ends.value, ends.low, ends.high):
         assert f"{100 * value:+.1f}".replace("-", "\u2212") in text
+
+
+def test_small_differences_have_no_more_decimals_than_the_scores():
+    _, report = compared(ALL)
+    (trial,) = report.tests
+    near = replace(trial.standings[1], to_plain={m: Interval(1e-5, -1e-4, 0.02) for m in METRICS})
+    shown = sheets(report, replace(trial, standings=(trial.standings[0], near)))
+    assert shown[0].lines[1].to_plain == ("0.0", "0.0 to +2.0")
+    assert shown[1].lines[1].to_plain == ("0.000", "0.000 to +0.020")
 
 
 def test_the_page_has_a_dot_for_each_seed_and_links_to_its_page():

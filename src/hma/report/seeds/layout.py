@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from hma.metrics import METRICS
-from hma.report.numbers import MISSING, counted, fixed, plain
-from hma.report.run.verdict import amount, change, change_interval
+from hma.report.numbers import MISSING, counted, decimals, fixed, plain, signed
+from hma.report.run.verdict import amount
 from hma.report.seeds.seeds_report import SeedsReport, SeedsTrial, Standing
 from hma.report.statistics import Interval
 
@@ -74,8 +74,8 @@ def _sheet(metric: str, trial: SeedsTrial) -> Sheet:
                 kind=one.kind,
                 mean=amount(metric, mean),
                 deviation=_deviation(metric, one),
-                to_plain=_difference(metric, one.to_plain.get(metric)),
-                to_simple=_difference(metric, one.to_simple.get(metric)),
+                to_plain=_difference(metric, mean, one.to_plain.get(metric)),
+                to_simple=_difference(metric, mean, one.to_simple.get(metric)),
                 best=mean == best,
             )
             for one, mean in zip(trial.standings, means, strict=True)
@@ -91,8 +91,10 @@ def _deviation(metric: str, one: Standing) -> str:
     return fixed(100 * value, 1) if METRICS[metric].share else plain(value)
 
 
-def _difference(metric: str, ends: Interval | None) -> tuple[str, str]:
-    """Return a difference and the ends of its interval."""
-    if ends is None:
+def _difference(metric: str, mean: float, ends: Interval | None) -> tuple[str, str]:
+    """Return a difference and the ends of its interval, with as many decimals as the mean has."""
+    if ends is None or ends.value != ends.value:
         return MISSING, ""
-    return change(metric, ends.value), change_interval(metric, ends)
+    times, digits = (100, 1) if METRICS[metric].share else (1, decimals(mean))
+    value, low, high = (signed(times * v, digits) for v in (ends.value, ends.low, ends.high))
+    return value, f"{low} to {high}"
