@@ -172,7 +172,13 @@ class Run:
 
     @property
     def _shares(self) -> Mapping[Which, float]:
-        return self.deployed.mixed
+        shares = self.deployed.mixed
+        if lost := [name for name in shares if name not in self.candidates]:
+            raise UserError(
+                f"there is no record in {self.folder / lost[0]}, which counts in the mixture of "
+                "this run; restore it from a copy, or give the run's hma train command again"
+            )
+        return shares
 
     def _mixture(self, learners: Mapping[Which, Learner]) -> Mixture:
         shares: dict[str, float] = dict(self._shares.items())
