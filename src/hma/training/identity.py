@@ -62,14 +62,15 @@ def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """Say where a run is not the one that is wanted, each with both values: the one way to ask.
 
-    In a ``recipe`` what has no effect on results may differ. A field that a ``recipe`` or a
-    ``config`` of :class:`hma.HMAConfig` did not have when it was stored counts as its default.
+    In a ``recipe`` what has no effect on results may differ, and a field that recipes did not
+    have when it was stored counts as its default. A ``config`` from before there was a choice of
+    similarity is the paper's; a later one must have every field.
 
     Example:
         >>> now = {"seed": 0, "recipe": Recipe(lr=0.1).to_json()}
         >>> differences({"seed": 1, "recipe": {"lr": 0.1}}, now)
         ['seed was 1, is 0 now']
-        >>> differences({"config": {"queue_size": 9}}, {"config": {"queue_size": 9, "top_k": None}})
+        >>> differences({"config": {"top_k": 9}}, {"config": {"top_k": 9, "similarity": "dot"}})
         []
     """
     return list(_differences(found, wanted, ""))
@@ -81,7 +82,7 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if recipe and name in NO_EFFECT_ON_RESULTS:
         return
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        known = DEFAULTS.get(name, {})
+        known = {} if "similarity" in found else DEFAULTS.get(name, {})
         found = {key: known[key] for key in wanted if key in known} | dict(found)
         for name in dict.fromkeys([*wanted, *found]):
             inner = f"{path}.{name}" if path else name
