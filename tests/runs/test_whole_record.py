@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss
 
-from hma.config import HMAConfig
 from hma.runs import RunOptions, train, whole_record
 from hma.runs.answers import predict
 from hma.runs.folder import rows_for
@@ -18,16 +17,10 @@ from hma.training import Record, SilentProgress, UserRecipe
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     draw = np.random.default_rng(0)
-    x, y = draw.normal(size=(150, 3)), draw.integers(0, 2, 150)
-    x[:, 0] += 1.5 * y
-    lines = ["a,b,c,label", *(f"{a},{b},{c},k{k}" for (a, b, c), k in zip(x, y, strict=True))]
-    (folder / "rows.csv").write_text("\n".join(lines))
-    options = RunOptions(
-        source=str(folder / "rows.csv"),
-        target=("label",),
-        config=HMAConfig(),
-        recipe=UserRecipe(epochs=3).fixed(),
-    )
+    y = draw.integers(0, 2, 150)
+    np.savez(folder / "rows.npz", x=draw.normal(size=(150, 3)) + y[:, None], y=y)
+    recipe = UserRecipe(epochs=3).fixed()
+    options = RunOptions(source=str(folder / "rows.npz"), recipe=recipe)
     return train(options, folder / "run", progress=SilentProgress())
 
 
@@ -42,12 +35,10 @@ def predicted(run, which, path):
     list(predict(run, source, path, which=which))
     with open(path) as file:
         rows = list(csv.DictReader(file))
-    with open(run.options.source) as file:
-        labels = [row["label"] for row in csv.DictReader(file)]
-    places = run.places["test"]
-    printed = [[float(rows[p][f"probability of k{k}"]) for k in (0, 1)] for p in places]
+    labels, places = np.load(run.options.source)["y"], run.places["test"]
+    printed = [[float(rows[p][f"probability of {k}"]) for k in (0, 1)] for p in places]
     chances = np.array(printed)
-    return [labels[p] for p in places], chances / chances.sum(axis=1, keepdims=True)
+    return labels[places], chances / chances.sum(axis=1, keepdims=True)
 
 
 def test_scores_are_those_of_the_predictions(run, record, tmp_path):
@@ -55,7 +46,7 @@ def test_scores_are_those_of_the_predictions(run, record, tmp_path):
     assert len(found) > 2
     for which, numbers in found.items():
         labels, chances = predicted(run, which or None, tmp_path / f"{which}.csv")
-        right = accuracy_score(labels, [f"k{k}" for k in chances.argmax(1)])
+        right = accuracy_score(labels, chances.argmax(1))
         assert numbers["scores"]["accuracy"] == pytest.approx(right)
         assert numbers["scores"]["nll"] == pytest.approx(log_loss(labels, chances), rel=1e-4)
         assert numbers["test_rows"] == len(labels)
@@ -66,8 +57,7 @@ def test_standard_errors_are_those_of_single_rows_and_of_their_differences(run, 
     losses = {}
     for which in ("", *record.measures["candidates"]):
         labels, chances = predicted(run, which or None, tmp_path / f"{which}.csv")
-        own = [int(label[1]) for label in labels]
-        losses[which] = -np.log(chances[np.arange(len(own)), own])
+        losses[which] = -np.log(chances[np.arange(len(labels)), labels])
     for which, one in record.measures["candidates"].items():
         apart = losses[""] - losses[which]
         for values, error in ((losses[which], "errors"), (apart, "difference_errors")):
