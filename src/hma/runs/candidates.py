@@ -34,6 +34,7 @@ def title(which: Which, target: Target) -> str:
     """Return the name of a candidate within a sentence.
 
     Example:
+        >>> from hma.targets import Number
         >>> title("logistic", Number())
         'ridge regression'
     """

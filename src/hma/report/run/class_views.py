@@ -19,8 +19,12 @@ MISTAKES = 8
 
 
 def matrices(report: RunReport, trial: Trial) -> list[dict[str, object]]:
-    """Return the confusion matrix of each method and context and its most frequent mistakes."""
+    """Return the confusion matrix of each method and context and its most frequent mistakes.
+
+    That of what is deployed is open at first.
+    """
     found: list[dict[str, object]] = []
+    opened = next(r for r, _, _ in closely(trial) if r.method == trial.deployed)
     numbered = len(report.classes) <= NUMBERED
     for result, name, style in closely(trial):
         assert isinstance(result, ClassResult)
@@ -28,6 +32,7 @@ def matrices(report: RunReport, trial: Trial) -> list[dict[str, object]]:
             {
                 "name": name,
                 "style": style,
+                "open": result is opened,
                 "cells": _cells(result.confusion, report.classes) if numbered else None,
                 "svg": None if numbered else matrix_chart(result.confusion, report.classes),
                 "mistakes": _mistakes(result.confusion, report.classes),
