@@ -22,7 +22,7 @@ def seven(inputs):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_epochs": 0}, "max_epochs must be a whole number of at least 1, got 0"),
+        ({"max_epochs": 0}, "max_epochs must be a whole number of at least 1, or None, got 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
         ({"patience": True}, "patience must be a whole number of at least 1, got True"),
         ({"learning_rate": -1.0}, "learning_rate must be a finite number above 0, got -1.0"),
@@ -34,12 +34,16 @@ def seven(inputs):
         ({"hidden": "64"}, "hidden must be one or more whole numbers"),
         ({"ablation": "hmm"}, "ablation must be one of .* got 'hmm'; did you mean 'hma'?"),
         ({"context": "anchors"}, "context must be one of 'alone', 'batch', got 'anchors'"),
+        ({"similarity": "near"}, "similarity must be one of 'distance', 'dot', got 'near'"),
+        ({"ablation": "rma"}, "has no ablation .* got ablation='rma' .* set similarity='dot'"),
+        ({"context": "batch"}, "answers each row alone, got .* context='batch'; set sim"),
+        ({"linear": "no"}, "linear must be True or False, got 'no'"),
         ({"device": "abacus"}, "device must be one that torch can use, got 'abacus'"),
         ({"backbone": 7}, "backbone must be a torch module, or a function .* it is a int"),
         ({"backbone": seven}, "its return value is a int"),
         ({"backbone": nn.Flatten(0)}, r"backbone must map \(B, 4\) to features \(B, F\), got \(8"),
         (
-            {"ablation": "param", "hidden": (8, 10)},
+            {"similarity": "dot", "ablation": "param", "hidden": (8, 10)},
             "num_heads must divide the width of the features in the ablation 'param'.* 4 and 10",
         ),
     ],
@@ -87,7 +91,7 @@ def test_a_loss_that_is_not_finite_stops_training_and_leaves_nothing_fitted():
     st.sampled_from(["rma", "abd", "abd+syn", "abd+rma", "hma"]),
 )
 def test_label_dim_grows_by_less_than_the_heads_and_fits(width, label_dim, heads, ablation):
-    options = HMAClassifier(label_dim=label_dim, num_heads=heads, ablation=ablation).get_params()
-    config = config_of(options, width)
+    sizes = {"similarity": "dot", "label_dim": label_dim, "num_heads": heads}
+    config = config_of(HMAClassifier(ablation=ablation, **sizes).get_params(), width)
     assert (width + config.label_dim) % heads == 0
     assert label_dim <= config.label_dim < label_dim + heads

@@ -57,6 +57,26 @@ def test_a_loaded_classifier_is_the_saved_one(model, tmp_path):
         loaded.predict(TABLE[TABLE.columns[::-1]])
 
 
+def test_without_a_linear_part_none_is_loaded(tmp_path):
+    model = HMAClassifier(linear=False, **FEW).fit(TABLE, NAMES)
+    model.save(tmp_path)
+    loaded = HMAClassifier.load(tmp_path)
+    assert loaded.linear_ is None
+    np.testing.assert_array_equal(loaded.predict_proba(TABLE), model.predict_proba(TABLE))
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_a_damaged_file_beside_the_model_is_refused(model, tmp_path, damage):
+    model.save(tmp_path)
+    (path,) = tmp_path.glob("model-*/beside.safetensors")
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(CheckpointError, match=r"beside\.safetensors"):
+        HMAClassifier.load(tmp_path)
+
+
 def test_the_folder_holds_json_and_safetensors_only(model, tmp_path):
     model.save(tmp_path)
     found = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}

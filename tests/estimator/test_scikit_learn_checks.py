@@ -4,8 +4,10 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 from hma.estimator import HMAClassifier, HMARegressor
 
+SMALL = {"hidden": (32,), "max_epochs": 15}
 
-@parametrize_with_checks([HMAClassifier(), HMARegressor(hidden=(32,), max_epochs=15)])
+
+@parametrize_with_checks([HMAClassifier(**SMALL), HMARegressor(**SMALL)])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 

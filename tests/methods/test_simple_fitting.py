@@ -161,7 +161,7 @@ def test_fitting_without_scikit_learn_names_it(method, monkeypatch):
 def test_logistic_regression_is_fitted_with_as_many_threads_as_torch_has(monkeypatch):
     seen = []
 
-    def fit(self, x, y):
+    def fit(self, x, y, sample_weight=None):
         seen.extend(lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas")
         return whole(self, x, y)
 

@@ -28,25 +28,32 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     Args:
         backbone: A torch module that maps ``(B, features)`` to ``(B, F)``, copied before it is
-            trained; a function from the number of input features to one; or None for an MLP.
+            trained; a function from the number of input features to one; or None for an MLP
+            of numbers in bins, :func:`hma.backbones.binned_mlp`.
         hidden: Widths of the MLP's hidden layers, where ``backbone`` is None.
-        queue_size: Training rows kept in the real memory.
-        slots_per_class: Learned tokens of each class in the synthetic memory.
-        label_dim: Width of the label part of a token; rounded up until ``num_heads`` divides
-            the whole token.
-        num_heads: Attention heads in both reads.
-        dropout: Dropout in both reads.
-        momentum: Share of itself the encoder that writes the memory keeps per step.
-        ablation: Which parts to use: 'hma' (all), 'rma', 'abd', 'abd+syn', 'abd+rma', 'param'.
-        context: What a row sees of others in a prediction: 'alone' (nobody) or 'batch' (the
-            ``batch_size`` rows around it).
-        max_epochs: Passes over the training rows.
+        similarity: 'distance' lets the training rows nearest to a row vote for their labels;
+            'dot' is the paper's attention over a queue, slots and the batch.
+        queue_size: Training rows kept in the real memory; None for all, for 'dot' 256.
+        slots_per_class: Learned rows of each class; None for none, for 'dot' 4.
+        label_dim: For 'dot': width of the label part of a token; rounded up until ``num_heads``
+            divides the whole token.
+        num_heads: For 'dot': attention heads in both reads.
+        dropout: For 'dot': dropout in both reads.
+        momentum: For 'dot': share of itself the encoder that writes the memory keeps per step.
+        ablation: For 'dot': which parts to use: 'hma' (all), 'rma', 'abd', 'abd+syn', 'abd+rma',
+            'param'.
+        context: For 'dot': what a row sees of others in a prediction: 'alone' (nobody) or 'batch'
+            (the ``batch_size`` rows around it).
+        max_epochs: Passes over the training rows; None for 50, or as many as make 1,500 steps.
         batch_size: Rows per step.
-        learning_rate: Step size of Adam in the first half of the epochs; it then falls to 0.
+        learning_rate: Largest step size of AdamW; it rises in the first steps, then falls to 0.
         early_stopping: Hold rows out, stop when their loss falls no more, keep the best epoch and
             calibrate its probabilities on them; 'auto' does so from 100 distinct rows on.
         validation_fraction: Share of rows held out by ``early_stopping``.
-        patience: Epochs without a better validation loss before ``early_stopping`` stops.
+        patience: Epochs without a better validation loss before ``early_stopping`` stops; at
+            least 150 steps.
+        linear: Fit logistic regression (of numbers ridge regression) too, and mix it in as far as
+            the rows held out trust it; half and half without such rows.
         class_weight: Weight of each class: a dict, 'balanced', or None for 1.
         standardize: Bring every column to mean 0 and variance 1 first.
         random_state: Seed, ``numpy.random.RandomState`` or None.
@@ -68,21 +75,23 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         self,
         backbone: Any = None,
         *,
-        hidden: Any = (64, 32),
-        queue_size: int = 256,
-        slots_per_class: int = 4,
+        hidden: Any = (128, 128),
+        similarity: str = "distance",
+        queue_size: int | None = None,
+        slots_per_class: int | None = None,
         label_dim: int = 16,
         num_heads: int = 4,
         dropout: float = 0.1,
         momentum: float = 0.99,
         ablation: str = "hma",
         context: str = "alone",
-        max_epochs: int = 60,
+        max_epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.2,
         patience: int = 20,
+        linear: bool = True,
         class_weight: Any = None,
         standardize: bool = True,
         random_state: Any = None,

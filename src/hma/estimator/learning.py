@@ -5,19 +5,22 @@ because weights here are relative to all rows, not to those of a batch.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
 
-from hma.estimator.options import TrainingOptions
 from hma.estimator.rows import WeightedRows
 from hma.metrics import temperature_for
 from hma.model import HMA
+from hma.training import Recipe
 from hma.training.calibration import cool
+from hma.training.optimizer import make_optimizer
+from hma.training.schedule import learning_rate
 
 ROWS_AT_ONCE = 1024  # in a prediction that does not depend on its neighbours
 
@@ -30,9 +33,14 @@ class TensorRows(NamedTuple):
     weight: Tensor
     ids: Tensor
 
-    def at(self, places: Tensor) -> "TensorRows":
+    def at(self, places: Tensor | slice) -> "TensorRows":
         """Return the rows at ``places``."""
         return TensorRows(*(part[places] for part in self))
+
+    def parts(self, size: int) -> "Iterator[TensorRows]":
+        """Yield the rows in order, so many at a time."""
+        for first in range(0, len(self.y), size):
+            yield self.at(slice(first, first + size))
 
 
 def on_device(rows: WeightedRows, device: torch.device) -> TensorRows:
@@ -59,27 +67,11 @@ def seed_of_epoch(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch + 1
 
 
-def optimizer_of(model: HMA, learning_rate: float) -> Optimizer:
-    """Return an optimizer of everything in ``model`` that trains."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return Adam(trained, lr=learning_rate, fused=True)
-
-
-def rate_in_epoch(epoch: int, epochs: int, learning_rate: float) -> float:
-    """Return the learning rate: constant for half of the epochs, then falling in a line to 0.
-
-    Example:
-        >>> [rate_in_epoch(epoch, 8, 1.0) for epoch in range(8)]
-        [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
-    """
-    return learning_rate * min(1.0, 2.0 * (1.0 - epoch / epochs))
-
-
 def train_epochs(
     model: HMA,
     rows: TensorRows,
     held_out: TensorRows | None,
-    training: TrainingOptions,
+    recipe: Recipe,
     *,
     seed: int,
     after_epoch: Callable[[float, float | None], None],
@@ -88,55 +80,72 @@ def train_epochs(
 
     Probabilities are calibrated on ``held_out``, see :mod:`hma.training.calibration`.
     """
-    optimizer = optimizer_of(model, training.learning_rate)
-    best, waited, kept = math.inf, 0, None
-    for epoch in range(training.max_epochs):
-        for group in optimizer.param_groups:
-            group["lr"] = rate_in_epoch(epoch, training.max_epochs, training.learning_rate)
-        loss = train_epoch(model, optimizer, rows, training.batch_size, seed_of_epoch(seed, epoch))
+    optimizer = make_optimizer(model, recipe)
+    per_epoch = -(-len(rows.y) // recipe.batch_size)
+    steps = recipe.steps_of(per_epoch)
+    rate = learning_rate(recipe, per_epoch, steps)
+    best, best_epoch, kept = math.inf, 0, None
+    for epoch in range(steps // per_epoch):
+        rates = [rate(step) for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)]
+        loss = train_epoch(model, optimizer, rows, recipe, rates, seed_of_epoch(seed, epoch))
         if held_out is None:
             after_epoch(loss, None)
             continue
-        validation = mean_loss(model, held_out, training.batch_size)
+        validation = mean_loss(model, held_out, recipe.batch_size)
         after_epoch(loss, validation)
-        waited += 1
         if validation < best:
-            best, waited = validation, 0
+            best, best_epoch = validation, epoch
             kept = {name: value.clone() for name, value in model.state_dict().items()}
-        if waited >= training.patience:
+        waited, enough = epoch - best_epoch, recipe.patience or math.inf
+        if waited >= enough and waited * per_epoch >= recipe.patience_steps:
             break
     if kept is not None and held_out is not None:
         model.load_state_dict(kept)
-        logits = logits_of(model, held_out.x, training.batch_size)
+        logits = logits_of(model, held_out.x, recipe.batch_size)
         cool(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
 
 
 def train_epoch(
-    model: HMA, optimizer: Optimizer, rows: TensorRows, batch_size: int, seed: int
+    model: HMA,
+    optimizer: Optimizer,
+    rows: TensorRows,
+    recipe: Recipe,
+    rates: Sequence[float],
+    seed: int,
 ) -> float:
-    """Take one pass over ``rows`` in batches of nearly one size; return the mean loss.
+    """Take one pass over ``rows`` in as many batches as ``rates``; return the mean loss.
 
     A loss that is not finite ends the pass and is returned.
+
+    A memory that votes then holds all of them as the weights of now encode them.
 
     Order and dropout follow from ``seed`` alone. Weights are not divided by their sum over the
     batch: a batch of light rows makes a small step.
     """
     torch.manual_seed(seed)
     model.train()
-    batches = -(-len(rows.y) // batch_size)
     total = 0.0
-    for places in torch.randperm(len(rows.y)).tensor_split(batches):
+    order = torch.randperm(len(rows.y)).tensor_split(len(rates))
+    for places, rate in zip(order, rates, strict=True):
         batch = rows.at(places.to(rows.y.device))
-        each = model.target.loss(model(batch.x), batch.y)
+        logits, features = model.output(batch.x, ids=batch.ids)
+        each = model.target.loss(logits, batch.y)
         loss = (each * batch.weight).mean()
         value = float(loss.detach())
         if not math.isfinite(value):
             return value
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["factor"]
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        if recipe.clip_norm is not None:
+            clip_grad_norm_(model.parameters(), recipe.clip_norm)
         optimizer.step()
-        model.remember(batch.x, batch.y, ids=batch.ids)
+        known = features.detach() if model.config.votes else None
+        model.remember(batch.x, batch.y, features=known, ids=batch.ids)
         total += value * len(places)
+    if model.config.votes:
+        model.refresh((part.x, part.y, part.ids) for part in rows.parts(ROWS_AT_ONCE))
     return total / len(rows.y)
 
 

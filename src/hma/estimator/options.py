@@ -11,22 +11,23 @@ import numpy as np
 import torch
 from torch import nn
 
-from hma.backbones import mlp
+from hma.backbones import binned_mlp
 from hma.config import ABLATIONS, HMAConfig, wrong_choice
 from hma.errors import UserError, reason
+from hma.training import Recipe, UserRecipe
 
 SIZES = ("label_dim", "queue_size", "slots_per_class", "num_heads", "dropout", "momentum")
-CONTEXTS = ("alone", "batch")
+VOTING = ("queue_size", "slots_per_class")
+PAPER_SIZES = {"queue_size": 256, "slots_per_class": 4}
+"""Sizes of the paper's memories where none are given."""
+SIMILARITIES, CONTEXTS = ("distance", "dot"), ("alone", "batch")
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """How to train, in plain Python numbers."""
 
-    max_epochs: int
-    batch_size: int
-    learning_rate: float
-    patience: int
+    recipe: Recipe
     validation_fraction: float | None
     """Share of the rows held out to stop by; None trains on all of them to the end."""
 
@@ -34,43 +35,64 @@ class TrainingOptions:
 def training_of(estimator: str, options: dict[str, Any]) -> TrainingOptions:
     """Return the training options of an ``estimator``, or list every problem among them."""
     problems = [
-        f"{name} must be a whole number of at least 1, got {options[name]!r}"
-        for name in ("max_epochs", "batch_size", "patience")
+        f"{name} must be a whole number of at least 1{none}, got {options[name]!r}"
+        for name, none in (("max_epochs", ", or None"), ("batch_size", ""), ("patience", ""))
         if not (_whole(options[name]) and options[name] >= 1)
+        and not (none and options[name] is None)
     ]
     rate, fraction = options["learning_rate"], options["validation_fraction"]
     if not (_real(rate) and 0 < rate < math.inf):
         problems.append(f"learning_rate must be a finite number above 0, got {rate!r}")
-    stopping, standardize = options["early_stopping"], options["standardize"]
-    if not isinstance(stopping, bool | np.bool_) and stopping != "auto":
-        problems.append(f"early_stopping must be True, False or 'auto', got {stopping!r}")
-    if not isinstance(standardize, bool | np.bool_):
-        problems.append(f"standardize must be True or False, got {standardize!r}")
+    if not _yes_or_no(options["early_stopping"]) and options["early_stopping"] != "auto":
+        got = options["early_stopping"]
+        problems.append(f"early_stopping must be True, False or 'auto', got {got!r}")
+    problems += [
+        f"{name} must be True or False, got {options[name]!r}"
+        for name in ("standardize", "linear")
+        if not _yes_or_no(options[name])
+    ]
     if not (_real(fraction) and 0 < fraction < 1):
         problems.append(f"validation_fraction must be between 0 and 1, got {fraction!r}")
     if problems:
         raise UserError(f"{estimator} cannot train: " + "; ".join(problems))
-    return TrainingOptions(
-        int(options["max_epochs"]),
-        int(options["batch_size"]),
-        float(rate),
-        int(options["patience"]),
-        float(fraction) if options["early_stopping"] else None,
+    epochs = options["max_epochs"]
+    recipe = UserRecipe(
+        epochs=None if epochs is None else int(epochs),
+        batch_size=int(options["batch_size"]),
+        lr=float(rate),
+        patience=int(options["patience"]),
     )
+    return TrainingOptions(recipe.fixed(), float(fraction) if options["early_stopping"] else None)
 
 
 def config_of(options: dict[str, Any], feature_dim: int) -> HMAConfig:
-    """Return the model's configuration, with ``label_dim`` rounded up so that the heads fit.
+    """Return the model's configuration: rows that vote by distance, or the paper's attention."""
+    row, context, similarity = options["ablation"], options["context"], options["similarity"]
+    for name, allowed in (
+        ("similarity", SIMILARITIES), ("ablation", tuple(ABLATIONS)), ("context", CONTEXTS),
+    ):  # fmt: skip
+        if options[name] not in allowed:
+            raise UserError(wrong_choice(name, options[name], allowed))
+    if similarity == "dot":
+        return _papers(options, feature_dim)
+    if row != "hma" or context != "alone":
+        raise UserError(
+            "similarity='distance' has no ablation and answers each row alone, got "
+            f"ablation={row!r} and context={context!r}; set similarity='dot'"
+        )
+    given = {name: _plain(options[name]) for name in VOTING if options[name] is not None}
+    return HMAConfig(context=context, **given)
+
+
+def _papers(options: dict[str, Any], feature_dim: int) -> HMAConfig:
+    """Return the paper's design, with ``label_dim`` rounded up so that the heads fit.
 
     Sizes that the ablation turns off are those of the ablation, whatever the options say.
     """
-    row, context = options["ablation"], options["context"]
-    if row not in ABLATIONS:
-        raise UserError(wrong_choice("ablation", row, tuple(ABLATIONS)))
-    if context not in CONTEXTS:
-        raise UserError(wrong_choice("context", context, CONTEXTS))
-    free = {name: _plain(options[name]) for name in SIZES if name not in ABLATIONS[row]}
-    config = HMAConfig.ablation(row, context=context, **free)
+    row = options["ablation"]
+    given = PAPER_SIZES | {name: value for name, value in options.items() if value is not None}
+    free = {name: _plain(given[name]) for name in SIZES if name not in ABLATIONS[row]}
+    config = HMAConfig.ablation(row, context=options["context"], **free)
     short = -(feature_dim + config.label_dim) % config.num_heads
     if short and "label_dim" not in free:
         raise UserError(
@@ -88,7 +110,7 @@ def widths_of(hidden: Any) -> tuple[int, ...]:
     if not (fits and len(widths) > 0 and all(_whole(width) and width >= 1 for width in widths)):
         raise UserError(
             f"hidden must be one or more whole numbers of at least 1, got {hidden!r}; "
-            "such as (64, 32)"
+            "such as (128, 128)"
         )
     return tuple(int(width) for width in widths)
 
@@ -108,7 +130,7 @@ def device_of(name: Any) -> torch.device:
 def backbone_of(given: Any, hidden: Any, inputs: int) -> nn.Module:
     """Return a fresh backbone: a copy of a module, what a factory makes, or an MLP for None."""
     if given is None:
-        return mlp(inputs, widths_of(hidden))
+        return binned_mlp(inputs, widths_of(hidden))
     if isinstance(given, nn.Module):
         made: Any = deepcopy(given)
     elif callable(given):
@@ -145,6 +167,10 @@ def _plain(value: Any) -> Any:
 
 def _whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _yes_or_no(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
 
 
 def _real(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Training rows as a weighted set: no row of weight zero, no row twice, no order."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,11 @@ class WeightedRows(NamedTuple):
     def at(self, places: Any) -> "WeightedRows":
         """Return the rows at ``places``."""
         return WeightedRows(*(part[places] for part in self))
+
+    def digests(self) -> Iterator[bytes]:
+        """Yield what tells rows apart by their input and label."""
+        for x, label in zip(self.x, self.labels, strict=True):
+            yield blake2b(x.tobytes() + label.tobytes(), digest_size=16).digest()
 
 
 def checked_weights(sample_weight: Any, x: Floats) -> Floats:

@@ -17,13 +17,16 @@ from sklearn.preprocessing import StandardScaler
 import hma.checkpoint as checkpoint
 from hma.checkpoint import CheckpointError
 from hma.errors import UserError
+from hma.estimator.linear_part import LinearPart
 from hma.estimator.options import backbone_of, device_of
+from hma.files import FileError
 from hma.json_files import RESTORE, finite_or_none, none_to_nan, write_json
+from hma.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from hma.estimator.table_estimator import TableEstimator
 
-DESCRIPTION = "estimator.json"
+DESCRIPTION, BESIDE = "estimator.json", "beside.safetensors"
 MODEL = re.compile(r"model-[0-9a-f]{16}")
 SCALER = ("mean_", "var_", "scale_")
 SHAPE = {
@@ -39,6 +42,7 @@ SHAPE = {
     "loss_curve": list[float | None],
     "validation_curve": list[float | None],
     "model": str,
+    "beside": str,
 }
 
 
@@ -53,7 +57,9 @@ def save(classifier: "TableEstimator", folder: Path, *, overwrite: bool) -> None
         model = folder / f"model-{token_hex(8)}"
         try:
             checkpoint.save(deepcopy(classifier.model_).float(), model)
-            write_json(folder / DESCRIPTION, description | {"model": model.name}, sealed=True)
+            sha256 = write_tensors(model / BESIDE, _beside(classifier))
+            written = {"model": model.name, "beside": sha256}
+            write_json(folder / DESCRIPTION, description | written, sealed=True)
         except BaseException:
             rmtree(model, ignore_errors=True)
             raise
@@ -102,8 +108,28 @@ def _load(
             f"{folder / DESCRIPTION} is damaged: it has {classes} classes, the "
             f"model beside it {model.num_classes}; restore both from a copy"
         )
+    _restore_beside(classifier, folder / description["model"] / BESIDE, description["beside"])
     classifier._serve(model.to(classifier._device))
     return classifier
+
+
+def _beside(classifier: "TableEstimator") -> dict[str, torch.Tensor]:
+    """Return what belongs to an estimator besides its model: the linear part, the rows' ids."""
+    known = classifier._first_ids
+    digests = np.frombuffer(b"".join(known), dtype=np.uint8).reshape(len(known), -1)
+    found = {"digests": torch.tensor(digests), "ids": torch.tensor([*known.values()])}
+    return found if classifier.linear_ is None else found | classifier.linear_._asdict()
+
+
+def _restore_beside(classifier: "TableEstimator", path: Path, sha256: str) -> None:
+    try:
+        found = read_tensors(path, sha256=sha256)
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
+    digests, ids = found.pop("digests"), found.pop("ids")
+    rows = (bytes(digest) for digest in digests.numpy())
+    classifier._first_ids = dict(zip(rows, ids.tolist(), strict=True))
+    classifier.linear_ = LinearPart(**found) if found else None
 
 
 def _describe(classifier: "TableEstimator") -> dict[str, Any]:

@@ -15,16 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hma.backbones.binned_mlp import BinnedMLP
 from hma.errors import UserError
 from hma.estimator.learning import (
     logits_of,
     on_device,
-    optimizer_of,
     own_randomness,
     seed_of_epoch,
     train_epoch,
     train_epochs,
 )
+from hma.estimator.linear_part import LinearPart, fit_linear_part
 from hma.estimator.options import backbone_of, config_of, device_of, training_of, width_of
 from hma.estimator.rows import (
     Floats,
@@ -37,6 +38,7 @@ from hma.estimator.rows import (
 from hma.explain import Explanation, explain
 from hma.model import HMA
 from hma.targets import Target
+from hma.training.optimizer import make_optimizer
 
 
 class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -49,6 +51,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     n_features_in_: int
     model_: HMA
     scaler_: StandardScaler | None
+    linear_: LinearPart | None
     n_iter_: int
     loss_curve_: list[float]
     validation_curve_: list[float]
@@ -56,26 +59,29 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _optimizer: Optimizer | None
     _device: torch.device
     _seed: int
+    _first_ids: dict[bytes, int]
 
     def __init__(
         self,
         backbone: Any = None,
         *,
-        hidden: Any = (64, 32),
-        queue_size: int = 256,
-        slots_per_class: int = 4,
+        hidden: Any = (128, 128),
+        similarity: str = "distance",
+        queue_size: int | None = None,
+        slots_per_class: int | None = None,
         label_dim: int = 16,
         num_heads: int = 4,
         dropout: float = 0.1,
         momentum: float = 0.99,
         ablation: str = "hma",
         context: str = "alone",
-        max_epochs: int = 60,
+        max_epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.2,
         patience: int = 20,
+        linear: bool = True,
         standardize: bool = True,
         random_state: Any = None,
         verbose: bool = False,
@@ -83,6 +89,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> None:
         self.backbone = backbone
         self.hidden = hidden
+        self.similarity = similarity
         self.queue_size = queue_size
         self.slots_per_class = slots_per_class
         self.label_dim = label_dim
@@ -97,6 +104,7 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.linear = linear
         self.standardize = standardize
         self.random_state = random_state
         self.verbose = verbose
@@ -135,20 +143,24 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         weight = checked_weights(sample_weight, x)
         self._start(y[weight > 0])
         rows = self._rows(x, y, weight)
-        fraction = training.validation_fraction
-        if self.early_stopping == "auto" and not can_hold_out(rows, training.validation_fraction):
+        fraction, recipe = training.validation_fraction, training.recipe
+        if self.early_stopping == "auto" and not can_hold_out(rows, fraction):
             fraction = None
         train, held_out = hold_out(rows, fraction, self._seed)
+        stopping = None if held_out is None else on_device(held_out, self._device)
         with own_randomness(self._device):
             model = self._build(rows)
             train_epochs(
                 model,
                 on_device(train, self._device),
-                None if held_out is None else on_device(held_out, self._device),
-                training,
+                stopping,
+                recipe,
                 seed=self._seed,
                 after_epoch=self._note,
             )
+        if self.linear:
+            said = None if stopping is None else logits_of(model, stopping.x, recipe.batch_size)
+            self.linear_ = fit_linear_part(rows, train, held_out, said, model.target)
         self._serve(model)
         return self
 
@@ -157,14 +169,16 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         training = training_of(type(self).__name__, self.get_params(deep=False))
         if self.early_stopping is True:
             raise UserError("partial_fit sees some rows at a time; set early_stopping=False")
-        rows = self._rows(x, y, weight)
+        rows, recipe = self._rows(x, y, weight), training.recipe
         with own_randomness(self._device):
             model = self.model_.float() if hasattr(self, "model_") else self._build(rows)
             if self._optimizer is None:
-                self._optimizer = optimizer_of(model, training.learning_rate)
+                self._optimizer = make_optimizer(model, recipe)
+            rates = [recipe.lr] * -(-len(rows.labels) // recipe.batch_size)
             seed = seed_of_epoch(self._seed, self.n_iter_)
             given = on_device(rows, self._device)
-            self._note(train_epoch(model, self._optimizer, given, training.batch_size, seed))
+            self._note(train_epoch(model, self._optimizer, given, recipe, rates, seed))
+        self.linear_ = None
         self._serve(model)
         return self
 
@@ -173,26 +187,35 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self._device = device_of(self.device)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._optimizer = None
+        self.linear_ = None
         self.__dict__.pop("model_", None)
         self.scaler_ = StandardScaler() if self.standardize else None
         self.n_iter_ = 0
         self.rows_seen_ = 0
+        self._first_ids = {}
         self.loss_curve_ = []
         self.validation_curve_ = []
 
     def _rows(self, x: Floats, y: NDArray[Any], weight: Floats) -> WeightedRows:
-        """Return the distinct rows, standardised, with ids that count on from earlier calls."""
+        """Return the distinct rows, standardised, with ids that count on from earlier calls.
+
+        A row that was there in an earlier call keeps its id, so that a memory holds it once.
+        """
         rows = distinct(x, self._encoded(y, weight), weight)
+        new = (rows.ids + self.rows_seen_).tolist()
+        ids = [self._first_ids.setdefault(*one) for one in zip(rows.digests(), new, strict=True)]
+        rows = rows._replace(ids=np.array(ids))
         if self.scaler_ is not None:
             self.scaler_.partial_fit(rows.x, sample_weight=rows.weight)
             rows = rows._replace(x=self.scaler_.transform(rows.x))
-        rows = rows._replace(ids=rows.ids + self.rows_seen_)
         self.rows_seen_ += len(x)
         return self._weighted(rows)
 
     def _build(self, rows: WeightedRows) -> HMA:
         torch.manual_seed(self._seed)
         backbone = backbone_of(self.backbone, self.hidden, self.n_features_in_).to(self._device)
+        if self.backbone is None and isinstance(backbone, BinnedMLP):
+            backbone.fit(torch.from_numpy(rows.x))
         width = width_of(backbone, self.n_features_in_, self._device)
         config = config_of(self.get_params(deep=False), width)
         model = HMA(backbone, config=config, target=self._target(rows), feature_dim=width)
@@ -227,7 +250,10 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _logits(self, X: Any) -> Tensor:  # noqa: N803
         inputs = self._inputs(X)
-        return logits_of(self.model_, inputs, int(self.batch_size)).double().cpu()
+        logits = logits_of(self.model_, inputs, int(self.batch_size)).double().cpu()
+        if self.linear_ is None:
+            return logits
+        return self.linear_.mixed(logits, inputs, self.model_.target)
 
     def explain(self, X: Any) -> Explanation:  # noqa: N803
         """Say which training rows and slots each prediction looked at.

@@ -18,13 +18,20 @@ MOST_NUMBERS = 2**22
 LEAST_ERROR = 1e-12
 
 
-def fitted_shares(logits: Sequence[Tensor], labels: Tensor, target: Target) -> list[float]:
+def fitted_shares(
+    logits: Sequence[Tensor],
+    labels: Tensor,
+    target: Target,
+    *,
+    counts: Tensor | None = None,
+    favour: Sequence[float] | None = None,
+) -> list[float]:
     r"""Return what each learner counts: the shares with the least loss on held-out rows.
 
-    .. math:: \arg\min_w \sum_i \ell\Big(\sum_m w_m p_{mi},\, y_i\Big) - \sum_m \log w_m
+    .. math:: \arg\min_w \sum_i \ell\Big(\sum_m w_m p_{mi},\, y_i\Big) - \sum_m a_m \log w_m
 
-    over shares that sum to 1. The second sum pulls weakly towards equal shares, as one more row
-    for each learner would that it alone answers. Squared errors of numbers are counted in units
+    over shares that sum to 1. The second sum pulls weakly towards equal shares, as ``a = 1`` more
+    row for each learner would that it alone answers. Squared errors of numbers are counted in units
     of the least mean squared error, as the logarithm of a normal density has them. A learner
     whose outputs are not all finite gets no share.
 
@@ -32,6 +39,8 @@ def fitted_shares(logits: Sequence[Tensor], labels: Tensor, target: Target) -> l
         logits: Of each learner on the same rows, ``(N, outputs)``.
         labels: Of these rows.
         target: What a label is.
+        counts: What each row counts, ``(N,)``; None for 1.
+        favour: ``a`` of each learner; None for 1.
 
     Example:
         >>> from hma.targets import Classes
@@ -46,9 +55,12 @@ def fitted_shares(logits: Sequence[Tensor], labels: Tensor, target: Target) -> l
     rows = _some_rows(len(labels), target.outputs)
     said = [logits[m][rows].detach().cpu().double() for m in sound]
     labels = labels[rows].cpu()
+    count = torch.ones(len(rows)) if counts is None else counts[rows].cpu()
     unit = 1.0
     if isinstance(target, Number):
-        unit = 2 * max(min(float(target.loss(z, labels).mean()) for z in said), LEAST_ERROR)
+        errors = [float((target.loss(z, labels) * count).sum() / count.sum()) for z in said]
+        unit = 2 * max(min(errors), LEAST_ERROR)
+    more = torch.tensor([1.0 if favour is None else favour[m] for m in sound])
     free = torch.zeros(len(said), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [free],
@@ -60,8 +72,8 @@ def fitted_shares(logits: Sequence[Tensor], labels: Tensor, target: Target) -> l
 
     def cost() -> Tensor:
         optimizer.zero_grad()
-        found = target.loss(target.mixed(said, free.softmax(dim=0)), labels).sum() / unit
-        found = found - free.log_softmax(dim=0).sum()
+        each = target.loss(target.mixed(said, free.softmax(dim=0)), labels)
+        found = (each * count).sum() / unit - (more * free.log_softmax(dim=0)).sum()
         found.backward()  # type: ignore[no-untyped-call]
         return found
 

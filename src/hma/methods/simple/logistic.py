@@ -70,47 +70,61 @@ def fit_linear(
     needed("sklearn", "logistic regression")  # brings threadpoolctl
     threads = needed("threadpoolctl", "logistic regression").threadpool_limits
     with threads(torch.get_num_threads()):
-        weight, bias = _line(x.cpu().double().numpy(), labels.numpy(), strength, target)
+        weight, bias = fitted_line(x.cpu().double().numpy(), labels.numpy(), strength, target)
     linear.weight.copy_(torch.from_numpy(weight))
     linear.bias.copy_(torch.from_numpy(bias))
 
 
-def _line(x: Floats, y: Any, strength: float, target: Target) -> Line:
+def fitted_line(
+    x: Floats, y: Any, strength: float, target: Target, counts: Floats | None = None
+) -> Line:
+    """Return weights and biases of standardised rows: of classes, yes/no labels or a number.
+
+    Args:
+        x: The rows, ``(N, F)``.
+        y: Their labels as the target stores them.
+        strength: Inverse weight of the penalty on large weights.
+        target: What a label is.
+        counts: What each row counts, ``(N,)``; None for 1.
+    """
     if isinstance(target, Number):
-        ridge = needed("sklearn.linear_model", "ridge regression").Ridge(1 / strength).fit(x, y)
+        ridge = needed("sklearn.linear_model", "ridge regression").Ridge(1 / strength)
+        ridge.fit(x, y, sample_weight=counts)
         return ridge.coef_[None], np.array([ridge.intercept_])
     if isinstance(target, Classes):
-        return _of_classes(x, y, strength, target.table_rows)
-    lines = [_of_label(x, label, strength) for label in y.T]
+        return _of_classes(x, y, strength, counts, target.table_rows)
+    ones = np.ones(len(x))
+    lines = [_of_label(x, label, strength, ones if counts is None else counts) for label in y.T]
     return np.stack([line[0] for line in lines]), np.array([line[1] for line in lines])
 
 
-def _of_classes(x: Floats, y: Any, strength: float, count: int) -> Line:
+def _of_classes(x: Floats, y: Any, strength: float, counts: Floats | None, classes: int) -> Line:
     """Return a line for each class; of two that the rows have, the first is held at zero."""
-    model = _fitted(x, y, strength)
-    weight, bias = np.zeros((count, x.shape[1])), np.full(count, ABSENT)
+    model = _fitted(x, y, strength, counts)
+    weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, ABSENT)
     bias[model.classes_] = 0.0
     lines = model.classes_[-len(model.coef_) :]
     weight[lines], bias[lines] = model.coef_, model.intercept_
     return weight, bias
 
 
-def _of_label(x: Floats, y: Any, strength: float) -> tuple[Floats, float]:
+def _of_label(x: Floats, y: Any, strength: float, counts: Floats) -> tuple[Floats, float]:
     """Return the line of a yes/no label; one that is always the same has its own odds."""
     known = ~np.isnan(y)
-    yes, count = float(y[known].sum()), int(known.sum())
-    if yes in (0.0, count):
-        return np.zeros(x.shape[1]), float(np.log((yes + 1) / (count - yes + 1)))
-    model = _fitted(x[known], y[known], strength)
+    yes, no = float(counts[y == 1].sum()), float(counts[y == 0].sum())
+    if yes == 0 or no == 0:
+        return np.zeros(x.shape[1]), float(np.log((yes + 1) / (no + 1)))
+    model = _fitted(x[known], y[known], strength, counts[known])
     return model.coef_[0], float(model.intercept_[0])
 
 
-def _fitted(x: Floats, y: Any, strength: float) -> Any:
+def _fitted(x: Floats, y: Any, strength: float, counts: Floats | None) -> Any:
     linear = needed("sklearn.linear_model", "logistic regression")
     with warnings.catch_warnings():  # where it stops early, the validation rows judge it as it is
         unfinished = needed("sklearn.exceptions", "logistic regression").ConvergenceWarning
         warnings.simplefilter("ignore", unfinished)
-        return linear.LogisticRegression(C=strength, max_iter=200).fit(x, y)
+        model = linear.LogisticRegression(C=strength, max_iter=200)
+        return model.fit(x, y, sample_weight=counts)
 
 
 def logistic(
