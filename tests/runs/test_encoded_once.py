@@ -18,7 +18,7 @@ from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
 from hma.runs import MEMORY, PLAIN, Run, RunOptions, train, train_seeds
-from hma.runs.answers import evaluate
+from hma.runs.answers import evaluate, predict
 from hma.runs.explanation import explain_row
 from hma.runs.folder import FEATURES, rows_for
 from hma.runs.page import report_of
@@ -98,7 +98,8 @@ def test_scores_of_new_rows_encode_them_once_and_are_those_of_the_rows(run, enco
     encoded.clear()
     found = evaluate(run, source)
     assert sum(encoded) == ROWS
-    for which in (PLAIN, MEMORY):
+    assert list(found) == list(run.answering)
+    for which in run.answering:
         split = run.preparation.split(source)
         expected = score(run.learner(which), split, batch_size=16, target=run.preparation.target)
         for context, scores in expected.items():
@@ -125,6 +126,14 @@ def test_the_frozen_backbone_is_stored_once(run, options):
     weights = run.folder / "memory" / "weights.safetensors"
     saved = (run.folder / "memory" / "model").glob("*-stored.safetensors")
     assert [os.path.samefile(weights, path) for path in saved] == [True]
+
+
+def test_predictions_encode_every_row_once_whoever_answers(run, encoded, tmp_path):
+    source = rows_for(run, run.options.source, labelled=False)
+    for which in run.answering:
+        encoded.clear()
+        list(predict(run, source, tmp_path / f"{which}.csv", which=which))
+        assert sum(encoded) == ROWS, which
 
 
 def test_both_learners_have_the_backbone_of_the_run(run, options):
