@@ -65,7 +65,7 @@ def test_the_epoch_with_the_least_loss_is_kept_and_the_logits_are_calibrated():
     losses = [epoch["validation"][context]["calibrated_loss"] for epoch in record.epochs]
     assert record.selected_epoch == losses.index(min(losses))
     assert record.measures["validation_loss"] == pytest.approx(min(losses), rel=1e-5)
-    assert record.selection_rule.startswith("best validation calibrated_loss")
+    assert record.selection_rule.startswith("best validation calibrated loss")
 
 
 def test_a_temperature_is_the_minimum_of_its_cost():

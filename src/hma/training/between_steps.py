@@ -123,6 +123,8 @@ class BetweenSteps:
         word = self.training.recipe.round
         note = f"{word} {epoch}/{self.training.epochs} loss {loss:.3f}"
         if standing.best_epoch is not None:
-            metric = selecting_metric(self.training.task, self.training.recipe).name
+            metric = selecting_metric(self.training.task, self.training.recipe).name.replace(
+                "_", " "
+            )
             note += f" best validation {metric} {standing.best_score:.3f}"
         return note

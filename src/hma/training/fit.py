@@ -262,7 +262,7 @@ def _selection_rule(training: Training) -> str:
     recipe, context = training.recipe, training.learner.contexts[0]
     rule = f"last {recipe.round}"
     if recipe.selection != "last":
-        metric = selecting_metric(training.task, recipe).name
+        metric = selecting_metric(training.task, recipe).name.replace("_", " ")
         rule = f"best validation {metric} in context {context!r}, earliest of equals"
     if recipe.patience is not None:
         rule += (
