@@ -15,7 +15,7 @@ from hma.runs import Run
 from hma.training import Record
 
 QUICK = ["--epochs", "2", "--queue-size", "32", "--slots-per-class", "2", "--dropout", "0"]
-QUICK += ["--no-report", "--accelerator", "cpu", "--backbone", "mlp", "--similarity", "dot"]
+QUICK += ["--no-report", "--backbone", "mlp", "--similarity", "dot", "--accelerator", "cpu"]
 MODULE = [sys.executable, "-m", "hma"]
 SCRIPT = [str(Path(sys.executable).with_name("hma"))]
 SURROUNDINGS = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}

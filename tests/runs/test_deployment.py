@@ -191,10 +191,15 @@ train(RunOptions.read(Path(sys.argv[1])), Path(sys.argv[2]), progress=SilentProg
 """
 
 
+def same_threads():
+    """Return an environment in which torch rounds as it does here."""
+    return os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+
+
 def test_a_kill_between_records_and_deployment_is_no_finished_run(options, run, tmp_path):
     path = run[0].folder / "run.json"
     command = [sys.executable, "-c", KILLED, str(path), str(tmp_path / "run")]
-    ended = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    ended = subprocess.run(command, capture_output=True, text=True, env=same_threads())
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert (tmp_path / "run" / "memory" / "record.json").is_file()
     with pytest.raises(UserError, match="did not finish"):

@@ -27,6 +27,7 @@ def temperature_for(
         weight: What each row counts, ``(N,)``; None for 1.
 
     Example:
+        >>> import torch
         >>> from hma.targets import Classes
         >>> sure = torch.tensor([[9.0, 0.0]]).repeat(40, 1)
         >>> temperature_for(sure, torch.tensor([0] * 30 + [1] * 10), Classes(2)) > 4
