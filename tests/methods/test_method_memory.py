@@ -57,6 +57,23 @@ def test_at_the_end_every_training_row_is_held_as_the_kept_weights_see_it(select
     assert learner.contexts == ("alone",)
 
 
+def test_writing_again_twice_is_writing_again_once():
+    task = task_of()
+    for config in (HMAConfig(key_dim=4, queue_size=16), HMAConfig(key_dim=4)):
+        learner = with_hma(lambda task: Counting(), config)(task, 0)
+        for places in torch.split(torch.arange(40), 16):
+            learner.after_step(task.train.batch(places))
+        learner.before_evaluation(task.train, lambda: None)
+        once = learner.model.memory_state()
+        learner.before_evaluation(task.train, lambda: None)
+        twice = learner.model.memory_state()
+        assert torch.equal(once.ids, twice.ids)
+        assert torch.equal(once.features, twice.features)
+        with torch.no_grad():
+            now = learner.model.eval().backbone(task.train.batch(once.ids).x)
+        torch.testing.assert_close(once.features, now)
+
+
 def test_a_step_encodes_its_batch_once_and_an_epoch_writes_every_row_again():
     backbone = Counting()
     trained(backbone, epochs=2)

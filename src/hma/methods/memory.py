@@ -61,7 +61,10 @@ class WithMemory(Learner):
         self.model.remember(batch.x, batch.y, features=known, ids=batch.ids)
 
     def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
-        """Write every training row again, with the weights of now, where rows vote by distance."""
+        """Write training rows again, with the weights of now, where rows vote by distance.
+
+        A memory with a bound keeps the rows it has, so that doing it twice is doing it once.
+        """
         store = self.model.real.queue if self.model.real is not None else None
         if not isinstance(store, KeyedRows):
             return
@@ -70,10 +73,13 @@ class WithMemory(Learner):
         with evaluating(self.model.backbone), torch.no_grad():
             for places in torch.split(torch.arange(len(train)), ENCODED_AT_ONCE):
                 batch = train.batch(places).to(self.model.anchors.device)
+                unknown = store.find(batch.ids) < 0 if store.bound is not None else None
                 features = batch.features
                 if features is None:
                     features = self.model.backbone(batch.x)
-                self.model.remember(batch.x, batch.y, features=features, ids=batch.ids)
+                self.model.remember(
+                    batch.x, batch.y, features=features, ids=batch.ids, ignore=unknown
+                )
                 tick()
         store.trim()
 
