@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from hma import ConfigError, HMAConfig
+from hma.config_checks import NUMBERS
 
 
 def test_every_problem_is_listed_at_once():
@@ -36,6 +37,16 @@ def test_every_problem_is_listed_at_once():
 def test_a_value_of_the_wrong_type_is_named(field, value):
     with pytest.raises(ConfigError, match=f"{field} must be"):
         HMAConfig.paper(**{field: value})
+
+
+def test_every_field_that_is_a_number_has_a_rule():
+    checked_by_type = (bool, str)
+    numbers = {
+        field.name
+        for field in dataclasses.fields(HMAConfig)
+        if not isinstance(field.default, checked_by_type)
+    }
+    assert numbers == set(NUMBERS)
 
 
 def test_a_configuration_with_nothing_to_read_says_what_to_do():

@@ -1,8 +1,10 @@
 """Every number that shapes an HMA module, checked once, where it is written down."""
 
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
+
+from hma.config_checks import problems_of
+from hma.errors import wrong_choice
 
 SlotInit = Literal["normal", "zeros"]
 QueueLabels = Literal["live", "frozen"]
@@ -12,26 +14,6 @@ Context = Literal["batch", "alone", "anchors"]
 EmptyReads = Literal["skip", "keep"]
 Similarity = Literal["dot", "distance"]
 Vote = Literal["added", "gated", "alone"]
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "slot_init": get_args(SlotInit),
-    "queue_labels": get_args(QueueLabels),
-    "scale": get_args(Scale),
-    "readout": get_args(Readout),
-    "context": get_args(Context),
-    "empty_reads": get_args(EmptyReads),
-    "similarity": get_args(Similarity),
-    "vote": get_args(Vote),
-}
-LEAST = {
-    "label_dim": 0,
-    "queue_size": 0,
-    "slots_per_class": 0,
-    "num_heads": 1,
-    "key_dim": 1,
-    "candidates": 1,
-}
-MAY_BE_NONE = ("queue_size", "candidates")
 
 PAPER: dict[str, Any] = {"similarity": "dot", "queue_size": 512, "slots_per_class": 16}
 
@@ -120,78 +102,10 @@ class HMAConfig:
     """Raise on NaN or infinite features; costs a device sync per call."""
 
     def __post_init__(self) -> None:
-        problems = [*self._wrong_types(), *self._wrong_values()]
-        empty = not self.votes and self.empty_reads == "skip"
-        if not problems and empty and not self.reads_anything:
-            problems = [
-                "queue_size, slots_per_class and batch_attention are all off, so there is nothing "
-                "to read; turn one on, or set empty_reads='keep' for the PARAM ablation"
-            ]
+        problems = problems_of(self)
         if problems:
             lines = "\n".join(f"  - {problem}" for problem in problems)
             raise ConfigError(f"HMAConfig cannot run:\n{lines}")
-
-    def _wrong_types(self) -> list[str]:
-        problems = []
-        for name in LEAST:
-            value, none = getattr(self, name), " or None" if name in MAY_BE_NONE else ""
-            if value is None and none:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool):
-                problems.append(f"{name} must be a whole number{none}, got {value!r}")
-        for name in ("dropout", "key_dropout", "momentum"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                problems.append(f"{name} must be a number, got {value!r}")
-        for name in ("batch_attention", "gather_batch", "check_finite", "leave_self_out"):
-            if not isinstance(getattr(self, name), bool):
-                problems.append(f"{name} must be True or False, got {getattr(self, name)!r}")
-        if self.top_k is not None and (
-            not isinstance(self.top_k, int) or isinstance(self.top_k, bool)
-        ):
-            problems.append(f"top_k must be a whole number or None, got {self.top_k!r}")
-        return problems
-
-    def _wrong_values(self) -> list[str]:
-        problems = []
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if isinstance(value, int) and value < least:
-                problems.append(f"{name} must be at least {least}, got {value}")
-        for name in ("dropout", "key_dropout", "momentum"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 <= value < 1:
-                problems.append(f"{name} must be at least 0 and below 1, got {value}")
-        if isinstance(self.top_k, int) and self.top_k < 1:
-            problems.append(f"top_k must be at least 1 or None, got {self.top_k}")
-        if self.label_dim == 0 and self.readout == "label" and not self.votes:
-            problems.append("readout='label' needs a label_dim of at least 1, got 0")
-        if self.context == "anchors" and not self.batch_attention and not self.votes:
-            problems.append(
-                "context='anchors' needs batch_attention=True: anchors stand in for the batch"
-            )
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                problems.append(wrong_choice(name, getattr(self, name), allowed))
-        return problems + self._wrong_together()
-
-    def _wrong_together(self) -> list[str]:
-        """Return what does not go with the kind of read."""
-        if not self.votes:
-            if self.queue_size is None:
-                return ["queue_size must be a whole number for similarity='dot', got None"]
-            return []
-        rule = "similarity='distance' answers each row alone and embeds no labels, got "
-        if self.context == "anchors":
-            return [rule + "context='anchors'; leave it out, or take HMAConfig.paper"]
-        if self.readout == "label":
-            return [rule + "readout='label'; leave it out, or take HMAConfig.paper"]
-        if not (self.has_real_memory or self.slots_per_class):
-            return [
-                "queue_size and slots_per_class are both 0, so nobody votes; turn one on, or take "
-                "the backbone without a memory"
-            ]
-        return []
 
     @property
     def votes(self) -> bool:
@@ -252,10 +166,3 @@ class HMAConfig:
         if unknown:
             raise ConfigError("HMAConfig cannot run:\n" + "\n".join(f"  - {u}" for u in unknown))
         return cls(**values)
-
-
-def wrong_choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
-    """Say which values ``name`` takes and which of them was probably meant."""
-    close = get_close_matches(str(value), allowed, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}"

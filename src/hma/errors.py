@@ -1,4 +1,6 @@
-"""The one exception for mistakes a user can put right."""
+"""The one exception for mistakes a user can put right, and what messages share."""
+
+from difflib import get_close_matches
 
 MOST = 1000
 """Characters of another library's message."""
@@ -16,3 +18,15 @@ def reason(error: BaseException) -> str:
         ('no such file', 'KeyError')
     """
     return (" ".join(str(error).split()) or type(error).__name__)[:MOST]
+
+
+def wrong_choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    """Say which values ``name`` takes and which of them was probably meant.
+
+    Example:
+        >>> wrong_choice("scale", "hed", ("head", "token"))
+        "scale must be one of 'head', 'token', got 'hed'; did you mean 'head'?"
+    """
+    close = get_close_matches(str(value), allowed, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}{hint}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from hma.attention import Weights
 from hma.cache import ProjectionCache
 from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
-from hma.config import CHOICES, ConfigError, Context, HMAConfig, wrong_choice
+from hma.config import ConfigError, Context, HMAConfig
+from hma.errors import wrong_choice
 from hma.growing import Growing, growing_names
 from hma.memory import (
     Memories,
@@ -180,8 +181,8 @@ class MemoryReader(Growing):
         self.reproject()
 
     def _allowed(self, context: Context) -> Context:
-        if context not in CHOICES["context"]:
-            raise ConfigError(wrong_choice("context", context, CHOICES["context"]))
+        if context not in get_args(Context):
+            raise ConfigError(wrong_choice("context", context, get_args(Context)))
         if self.config.votes:
             if context == "anchors":
                 raise ConfigError("context='anchors' needs similarity='dot', got 'distance'")

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hma.config import ConfigError, wrong_choice
+from hma.config import ConfigError
+from hma.errors import wrong_choice
 from hma.extras import needed
 
 SPREAD = 0.02

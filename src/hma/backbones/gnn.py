@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hma.backbones.named_backbone import Asked, NamedBackbone
 from hma.checks import expect_shape
-from hma.config import wrong_choice
+from hma.errors import wrong_choice
 from hma.extras import needed
 
 Pool = Literal["mean", "max", "sum"]

@@ -10,8 +10,7 @@ from hma.backbones.frozen import Frozen
 from hma.backbones.named_backbone import NamedBackbone, Tuning
 from hma.backbones.prompts import PromptKind, Prompts
 from hma.backbones.timm_models import images_wanted, timm_model
-from hma.config import wrong_choice
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 
 
 class TunedViT(nn.Module):

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args, get_origin
 from cyclopts import App, Argument, ArgumentCollection
 from cyclopts.exceptions import CycloptsError, ValidationError
 
-from hma.config import ConfigError, wrong_choice
-from hma.errors import UserError
+from hma.config import ConfigError
+from hma.errors import UserError, wrong_choice
 
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "yes or no"}
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from hma.backbones import binned_mlp
-from hma.config import ABLATIONS, HMAConfig, wrong_choice
-from hma.errors import UserError, reason
+from hma.config import ABLATIONS, HMAConfig
+from hma.errors import UserError, reason, wrong_choice
 from hma.training import Recipe, UserRecipe
 
 SIZES = ("label_dim", "queue_size", "slots_per_class", "num_heads", "dropout", "momentum")

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import _check_sample_weight
 
-from hma.config import wrong_choice
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

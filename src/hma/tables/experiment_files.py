@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import hma
-from hma.config import wrong_choice
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 from hma.tables.table import Table
 
 FOLDER = "experiments"

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from hma.config import ConfigError, wrong_choice
+from hma.config import ConfigError
 from hma.data import Task
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 from hma.methods import Method
 from hma.methods.learner import BackboneFactory, Learner
 from hma.metrics import METRICS

@@ -7,10 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hma.config import wrong_choice
 from hma.data import Split
 from hma.distributed import gather_rows, world_size
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 from hma.methods import Learner
 from hma.metrics import scores
 from hma.targets import Target

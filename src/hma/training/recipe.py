@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
-from hma.config import ConfigError, wrong_choice
+from hma.config import ConfigError
+from hma.errors import wrong_choice
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine", "step"]
