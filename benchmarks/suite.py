@@ -14,8 +14,7 @@ from benchmarks.report import Report, Section
 from benchmarks.scaling import scaling
 from benchmarks.serving import serving
 from benchmarks.timing import using_threads
-from hma.config import wrong_choice
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 
 BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
     {
