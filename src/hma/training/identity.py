@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hma.config import HMAConfig
+from hma.config import PAPER, HMAConfig
 from hma.data import Task
 from hma.errors import UserError
 from hma.growing import growing_names
@@ -24,6 +24,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "recipe": Recipe().to_json(),
     "config": asdict(HMAConfig.paper()),
 }
+MUST_SAY = {*PAPER, "vote", "key_dim", "key_dropout", "candidates", "leave_self_out"}
+"""What a config with a similarity has always had: a default is no stand-in for it."""
 
 
 def identity(
@@ -62,9 +64,9 @@ def refuse_another_run(where: str, found: Identity, wanted: Identity) -> None:
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """Say where a run is not the one that is wanted, each with both values: the one way to ask.
 
-    In a ``recipe`` what has no effect on results may differ, and a field that recipes did not
-    have when it was stored counts as its default. A ``config`` from before there was a choice of
-    similarity is the paper's; a later one must have every field.
+    In a ``recipe`` what has no effect on results may differ, and a field that recipes or configs
+    did not have when it was stored counts as its default. A ``config`` from before there was a
+    choice of similarity is the paper's.
 
     Example:
         >>> now = {"seed": 0, "recipe": Recipe(lr=0.1).to_json()}
@@ -82,7 +84,8 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if recipe and name in NO_EFFECT_ON_RESULTS:
         return
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        known = {} if "similarity" in found else DEFAULTS.get(name, {})
+        absent = MUST_SAY if "similarity" in found else set()
+        known = {key: value for key, value in DEFAULTS.get(name, {}).items() if key not in absent}
         found = {key: known[key] for key in wanted if key in known} | dict(found)
         for name in dict.fromkeys([*wanted, *found]):
             inner = f"{path}.{name}" if path else name
