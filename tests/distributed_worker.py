@@ -124,6 +124,17 @@ def training(row, **changes):
     return case
 
 
+SOMETIMES_ALONE = {"alone_share": 0.5, "momentum_warmup": True}
+
+
+def sometimes_alone(rank):
+    """Train with some batches read without neighbours; each rank draws numbers of its own."""
+    model = build("hma", **SOMETIMES_ALONE)
+    torch.manual_seed(rank)
+    train(model, part=half(rank), wrap=DistributedDataParallel)
+    return model.state_dict()
+
+
 def other_seeds(row):
     def case(rank):
         backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh())
@@ -142,6 +153,7 @@ CASES = {
     "gradients": gradients,
     **{f"train {row}": training(row) for row in ABLATIONS},
     "train apart": training("hma", gather_batch=False),
+    "train sometimes alone": sometimes_alone,
     **{f"other seeds {row}": other_seeds(row) for row in ABLATIONS},
 }
 

@@ -102,6 +102,15 @@ def test_without_gathering_the_batch_both_ranks_still_hold_the_same_queue_and_we
     assert not torch.allclose(first["head.weight"], together["head.weight"])
 
 
+def test_ranks_agree_on_the_batches_that_are_read_without_neighbours(results):
+    alone = worker.build("hma", **worker.SOMETIMES_ALONE)
+    torch.manual_seed(0)
+    worker.train(alone)
+    for state in results["train sometimes alone"]:
+        assert_close_state(state, alone.state_dict())
+    assert int(alone.state_dict()["momentum_encoder.steps"]) == worker.STEPS
+
+
 # ------------------------------------------------------- DistributedDataParallel itself
 
 

@@ -1,8 +1,12 @@
 """The momentum encoder against its formula."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from torch import nn
 
+import hma
 from hma import HMA, HMAConfig
 from hma.momentum import MomentumEncoder
 
@@ -88,3 +92,68 @@ def test_momentum_zero_stores_the_backbones_own_features():
     model.remember(x, torch.zeros(6, dtype=torch.long))
     assert model.momentum_encoder is None
     torch.testing.assert_close(model.memory_state().features, model.backbone(x))
+
+
+def test_in_warmup_it_keeps_what_the_formula_says_at_every_step():
+    momentum, backbone = 0.9, nn.Linear(1, 1, bias=False).double()
+    encoder = MomentumEncoder(backbone, momentum, warmup=True)
+    expected = encoder.encoder.weight.item()
+    for step in range(100):  # (1 + t) / (10 + t) reaches 0.9 at t = 80
+        nn.init.normal_(backbone.weight)
+        encoder.update(backbone)
+        kept = min(momentum, (1 + step) / (10 + step))
+        expected = kept * expected + (1 - kept) * backbone.weight.item()
+        assert encoder.encoder.weight.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert int(encoder.steps) == 100
+
+
+@torch.no_grad()
+def distances(steps, **config):
+    """Return how far the slow copy is from where it began and from the encoder, after ``steps``."""
+    torch.manual_seed(0)
+    model = HMA(nn.Linear(3, 4), 2, replace(SMALL, **config), feature_dim=4)
+    start = model.backbone.weight.clone()
+    model.backbone.weight.add_(1.0)
+    for _ in range(steps):
+        model.remember(torch.randn(5, 3), torch.zeros(5, dtype=torch.long))
+    slow = model.momentum_encoder.encoder.weight
+    return float((slow - start).norm()), float((slow - model.backbone.weight).norm())
+
+
+def test_after_a_few_steps_a_warmed_up_copy_is_near_the_encoder_and_the_papers_near_the_start():
+    from_start, to_encoder = distances(10)
+    assert from_start < 0.02 * to_encoder
+    from_start, to_encoder = distances(10, momentum_warmup=True)
+    assert to_encoder < 0.02 * from_start
+
+
+def test_the_warmup_goes_on_from_where_a_saved_model_was(tmp_path):
+    config = replace(SMALL, momentum_warmup=True)
+    x, y = torch.randn(5, 3), torch.zeros(5, dtype=torch.long)
+    model = HMA(nn.Linear(3, 4), 2, config, feature_dim=4)
+    for _ in range(3):
+        model.remember(x, y)
+    hma.save(model, tmp_path)
+    loaded = hma.load(tmp_path, nn.Linear(3, 4))
+    for one in (model, loaded):
+        nn.init.ones_(one.backbone.weight)
+        one.remember(x, y)
+    assert int(loaded.momentum_encoder.steps) == 4
+    state = model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
+
+
+def test_a_model_saved_frozen_begins_its_warmup_when_it_trains(tmp_path):
+    config = replace(SMALL, momentum_warmup=True)
+    frozen = HMA(nn.Linear(3, 4).requires_grad_(False), 2, config, feature_dim=4)
+    hma.save(frozen, tmp_path)
+    loaded = hma.load(tmp_path, nn.Linear(3, 4))
+    assert int(loaded.momentum_encoder.steps) == 0
+    assert torch.equal(loaded.momentum_encoder.encoder.weight, frozen.backbone.weight)
+
+
+def test_without_warmup_nothing_of_the_paper_changes():
+    model = HMA(nn.Linear(3, 4), 2, SMALL, feature_dim=4)
+    assert not HMAConfig.paper().momentum_warmup
+    assert "momentum_encoder.steps" not in model.state_dict()
+    assert repr(model.momentum_encoder).startswith("MomentumEncoder(\n  momentum=0.999\n")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.config import Scale
-from hma.distributed import gather_rows
+from hma.distributed import gather_rows, own_rows
 
 
 class Projected(NamedTuple):
@@ -14,7 +14,8 @@ class Projected(NamedTuple):
 
     Shape:
         - ``keys``, ``values``: ``(H, N, D / H)``.
-        - ``bias``: ``(N,)``, added to the scores: 0 to see a row, minus infinity not to.
+        - ``bias``: ``(N,)`` or ``(B, N)``, added to the scores: 0 to see a row, minus infinity
+          not to.
     """
 
     keys: Tensor
@@ -167,6 +168,7 @@ class MemoryRead(nn.Module):
         *,
         neighbours: bool,
         nearest: Nearest | None = None,
+        alone: Tensor | None = None,
     ) -> tuple[Tensor, Weights]:
         """Return the tokens after the read and the attention that led there.
 
@@ -175,10 +177,16 @@ class MemoryRead(nn.Module):
             memory: What :meth:`project` made of the memory's rows, if there is any.
             neighbours: Show each row its whole batch, not itself alone.
             nearest: Chooses the memory rows that a query reads; None for all.
+            alone: Whether to hide the neighbours after all, a tensor, so that nothing waits for it.
         """
         own = self.project(tokens)
-        if neighbours and self.training and self.gather_batch:
+        gathered = neighbours and self.training and self.gather_batch
+        if gathered:
             own = Projected(gather_rows(own.keys, dim=1), gather_rows(own.values, dim=1))
+        if neighbours and alone is not None:
+            hidden = alone & ~own_rows(tokens.shape[0], tokens.device, gathered=gathered)
+            none = torch.zeros(hidden.shape, dtype=tokens.dtype, device=tokens.device)
+            own = own._replace(bias=none.masked_fill(hidden, float("-inf")))  # (B, all)
         queries = self._split(self.to_queries(self.norm_queries(tokens))) * self.scale
         places = None if memory is None or nearest is None else nearest(queries, memory)
         seen = memory if memory is None or places is None else memory.at(places)

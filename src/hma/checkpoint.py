@@ -183,14 +183,14 @@ def _load(
             sketch = _build(description, backbone, target)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise CheckpointError(f"{folder} cannot be loaded: {reason(error)}") from error
-    saved = _match_momentum_encoder(saved, sketch)
+    saved = _match_slow_copy(saved, sketch, ())
     wanted = shapes_to_load(sketch, shapes_of(sketch.state_dict()), saved)
     if problems := differing(saved, wanted):
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise CheckpointError(
             f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
         )
-    state = _match_momentum_encoder(_read_all(dict.fromkeys(files)), sketch)
+    state = _match_slow_copy(_read_all(dict.fromkeys(files)), sketch, torch.tensor(0))
     model = _build(description, backbone, target)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
@@ -241,11 +241,11 @@ def _read_all(files: Mapping[Path, str | None]) -> dict[str, Tensor]:
     return tensors
 
 
-def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str, Entry]:
+def _match_slow_copy(state: Mapping[str, Entry], model: HMA, none: Entry) -> dict[str, Entry]:
     """Drop or make the momentum encoder's entries where backbone and checkpoint disagree on one.
 
     A backbone that is frozen now needs none; one that trains now but was saved frozen starts
-    its momentum encoder as the copy of itself that it has been all along.
+    its momentum encoder as the copy of itself that it has been all along, after ``none`` steps.
     """
     prefix = "momentum_encoder."
     if model.momentum_encoder is None:
@@ -257,7 +257,8 @@ def _match_momentum_encoder(state: Mapping[str, Entry], model: HMA) -> dict[str,
         for name, value in state.items()
         if name.startswith("backbone.")
     }
-    return {**state, **copies}
+    counted = {f"{prefix}steps": none} if model.config.momentum_warmup else {}
+    return {**state, **copies, **counted}
 
 
 def read_description(path: Path, shape: Mapping[str, Any], *, absent: str) -> dict[str, Any]:

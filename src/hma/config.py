@@ -77,8 +77,14 @@ class HMAConfig:
     momentum: float = 0.999
     """For 'dot': share of itself the momentum encoder keeps per step; 0 writes the backbone's own
     features."""
+    momentum_warmup: bool = False
+    """For 'dot': at its t-th step, from 0, the momentum encoder keeps (1 + t) / (10 + t) of itself
+    as long as that is less than momentum."""
     batch_attention: bool = True
     """Whether rows see the others of their batch; for 'distance' in training only."""
+    alone_share: float = 0.0
+    """For 'dot': share of the training batches whose rows do not see each other, so that 'alone'
+    is learned too."""
     slot_init: SlotInit = "normal"
     """Start of the slots: 'normal' is N(0, 0.02); 'zeros' is the released code's."""
     queue_labels: QueueLabels = "live"

@@ -38,6 +38,7 @@ NUMBERS: dict[str, Rule] = {
     "dropout": SHARE,
     "key_dropout": SHARE,
     "momentum": SHARE,
+    "alone_share": SHARE,
     "top_k": at_least(1, " or None"),
 }
 

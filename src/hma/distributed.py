@@ -37,6 +37,32 @@ def gather_rows(tensor: Tensor, dim: int = 0) -> Tensor:
     return torch.cat(kept).movedim(0, dim)
 
 
+def shared_chance(device: torch.device) -> Tensor:
+    """Return a random number in [0, 1) that all processes get alike; every rank must call.
+
+    Each takes one from its own generator, so that a run is as resumable as its random state, and
+    the first rank's counts.
+    """
+    number = torch.rand((), device=device)
+    if world_size() > 1:
+        dist.broadcast(number, src=0)
+    return number
+
+
+def own_rows(count: int, device: torch.device, *, gathered: bool) -> Tensor:
+    """Return which row is which of this process's own, ``(count, all)`` of bool.
+
+    Args:
+        count: Rows of this process.
+        device: Where.
+        gathered: Whether all are those of every process; every rank must then call.
+    """
+    if world_size() == 1 or not gathered:
+        return torch.eye(count, dtype=torch.bool, device=device)
+    numbers = torch.arange(count, device=device) + (dist.get_rank() << 32)
+    return numbers[:, None] == gather_rows(numbers)
+
+
 class _GatherWithGradient(torch.autograd.Function):
     """Stack a tensor of all ranks; a rank's gradient is the sum of what all ranks ask of it."""
 

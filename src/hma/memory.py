@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hma.attention import MemoryRead, Nearest, Projected, Weights
 from hma.config import HMAConfig
+from hma.distributed import shared_chance
 from hma.keyed_rows import KeyedRows
 from hma.queue import MemoryQueue
 from hma.slots import Examples, Start
@@ -109,19 +110,33 @@ class SyntheticMemory(LearnedRows):
         feature_dim: Width of a slot's free part, ``F``; its label part is embedded anew.
         slots_per_class: Slots of each class; 0 for attention between datapoints alone.
         read: The attention block.
+        alone_share: Share of the training batches that are read without neighbours.
     """
 
     def __init__(
-        self, target: Target, feature_dim: int, slots_per_class: int, read: MemoryRead
+        self,
+        target: Target,
+        feature_dim: int,
+        slots_per_class: int,
+        read: MemoryRead,
+        alone_share: float = 0.0,
     ) -> None:
         super().__init__(target, feature_dim, slots_per_class)
         self.read = read
+        self.alone_share = alone_share
 
     def forward(
         self, tokens: Tensor, memory: Projected | None, *, neighbours: bool
     ) -> tuple[Tensor, Weights]:
         """Return the tokens after they have read ``memory`` and maybe each other."""
-        result: tuple[Tensor, Weights] = self.read(tokens, memory, neighbours=neighbours)
+        alone = None
+        if neighbours and self.training and self.alone_share:
+            # DIFF[paper 3.2]: training always shows the batch there, so a row that is asked about
+            # by itself comes as a surprise.
+            alone = shared_chance(tokens.device) < self.alone_share
+        result: tuple[Tensor, Weights] = self.read(
+            tokens, memory, neighbours=neighbours, alone=alone
+        )
         return result
 
     def project(self, tokens: LabelTokens, anchors: Tensor | None = None) -> Projected | None:
@@ -180,7 +195,8 @@ def synthetic_memory(target: Target, feature_dim: int, config: HMAConfig) -> Lea
     if not (config.has_synthetic_memory or config.empty_reads == "keep"):
         return None
     read = _read(feature_dim, config)
-    return SyntheticMemory(target, feature_dim, config.slots_per_class, read)
+    slots, alone = config.slots_per_class, config.alone_share
+    return SyntheticMemory(target, feature_dim, slots, read, alone)
 
 
 def _read(feature_dim: int, config: HMAConfig) -> MemoryRead:

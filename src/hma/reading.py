@@ -66,7 +66,9 @@ class MemoryReader(Growing):
 
         self.backbone = backbone
         averaged = config.has_real_memory and not config.votes
-        self.momentum_encoder = follow(backbone, config.momentum) if averaged else None
+        self.momentum_encoder = (
+            follow(backbone, config.momentum, config.momentum_warmup) if averaged else None
+        )
         label_dim = 0 if config.votes else config.label_dim
         self.tokens = LabelTokens(target, feature_dim, label_dim)
         self.real = real_memory(target, feature_dim, config)
