@@ -3,9 +3,8 @@
 from dataclasses import asdict
 from typing import Any, cast
 
-import torch
-
 from hma import HMA
+from hma.audited import AUDIT
 from hma.config import HMAConfig
 from hma.data import Task
 from hma.methods import Learner, Method, erm, with_hma
@@ -19,8 +18,12 @@ from hma.methods.simple import (
     neighbours,
     prototypes,
 )
+from hma.metrics import recorded
 from hma.tables import Row
-from hma.training import evaluate
+from hma.training.auditing import audit_split
+
+PERMUTATIONS = 3
+"""Of the labels of stored rows, for each test split."""
 
 
 def with_memory(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
@@ -28,30 +31,27 @@ def with_memory(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
     return with_hma(backbone, HMAConfig.from_dict(config), alone=True)
 
 
-def labels_permuted(learner: Learner, task: Task) -> dict[str, Any]:
-    """Return the scores with the labels of the stored rows permuted: a memory that is read loses.
+def audited(learner: Learner, task: Task) -> dict[str, Any]:
+    """Return what the memory loses with other labels, without rows, without slots, by test split.
 
-    Of a memory without stored rows there is nothing to measure.
+    A row is asked alone, as a deployed model answers. Of a model that has no memory there is
+    nothing to measure; intervals are left to the seeds.
     """
     model = cast("HMA", learner.module)
-    held = 0 if model.real is None else min(int(model.real.queue.written), model.real.queue.size)
-    if model.real is None or held == 0:
-        return {}
-    labels = model.real.queue.labels
-    before = labels.clone()
-    labels[:held] = before[torch.randperm(held)]
+    metrics = [metric.name for metric in recorded(task.target)]
     found = {
-        name: evaluate(learner, split, batch_size=256, contexts=["alone"], target=task.target)
+        name: audit_split(
+            model, split, context="alone", metrics=metrics, repeats=PERMUTATIONS, resamples=0
+        ).to_json()
         for name, split in task.tests.items()
     }
-    labels.copy_(before)
-    return {"labels permuted": {name: scores["alone"] for name, scores in found.items()}}
+    return {AUDIT: found} if any(one["changes"] for one in found.values()) else {}
 
 
 def memory(what: str, config: HMAConfig) -> Row:
     """Return a row with memory; records hold every field of its config."""
     settings = {"config": asdict(config)}
-    return Row(build=with_memory, settings=settings, what=what, measure=labels_permuted)
+    return Row(build=with_memory, settings=settings, what=what, measure=audited)
 
 
 ROWS = {

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from hma import loading as loading  # first: it sees to Ctrl-C while torch is imported
 from hma import targets
+from hma.audit import audit
+from hma.audited import Audit
 from hma.checkpoint import CheckpointError, load, save
 from hma.config import ConfigError, HMAConfig
 from hma.contributions import Contributions, contributions
@@ -20,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HMA",
+    "Audit",
     "CheckpointError",
     "ConfigError",
     "Contributions",
@@ -28,6 +31,7 @@ __all__ = [
     "HMAConfig",
     "HMARegressor",
     "MemoryState",
+    "audit",
     "contributions",
     "explain",
     "load",

@@ -33,6 +33,13 @@ class Projected(NamedTuple):
         """Return the weighted sum of values, ``(H, B, N)`` to ``(H, B, D/H)``."""
         return weights @ self.values
 
+    def hiding(self, hidden: Tensor) -> "Projected":
+        """Return the rows without the first ones where ``hidden``: ``(K,)``, or ``(B, K)`` each."""
+        bias = self.keys.new_zeros(self.keys.shape[1]) if self.bias is None else self.bias
+        bias = bias.expand(*hidden.shape[:-1], -1).clone()
+        bias[..., : hidden.shape[-1]].masked_fill_(hidden, float("-inf"))
+        return self._replace(bias=bias)
+
     def at(self, places: Tensor) -> "Chosen":
         """Return the rows that each query of each head was given, ``(H, B, K)``."""
         heads = torch.arange(len(self.keys), device=places.device)[:, None, None]

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hma.attention import Projected
-from hma.memory import Memories, RealMemory, SyntheticMemory
 from hma.momentum import evaluating
 from hma.targets import Number, YesNo
 
@@ -140,40 +138,14 @@ def _answers(model: "HMA", features: Tensor, row: int, parts: _Parts) -> Tensor:
         chunks = (torch.split(hidden, AT_ONCE) for hidden in (parts.queue, parts.learned))
         for queue, learned in zip(*chunks, strict=True):
             same = features[row].expand(len(queue), -1)  # a copy of the row for each part
-            found.append(model.trace(same, memories=_hiding(model, queue, learned)).logits)
+            left = model.memories_with(hidden_rows=queue, hidden_slots=learned)
+            found.append(model.trace(same, memories=left).logits)
     else:
         for queue, learned in zip(parts.queue, parts.learned, strict=True):
-            logits = model.trace(features, memories=_hiding(model, queue, learned)).logits
-            found.append(logits[row : row + 1])
+            left = model.memories_with(hidden_rows=queue, hidden_slots=learned)
+            found.append(model.trace(features, memories=left).logits[row : row + 1])
     said = model.target.expected(torch.cat(found))
     return said[:, None] if said.dim() == 1 else said
-
-
-def _hiding(model: "HMA", queue: Tensor, learned: Tensor) -> Memories:
-    """Return the memories with rows hidden: of all queries ``(M,)``, or of each ``(B, M)``."""
-    if model.vote is not None:
-        rows, slots = model.vote.memories(model.real, model.synthetic)
-        return Memories(_without(rows, queue), _without(slots, learned))
-    real = model.real.project(model.tokens) if isinstance(model.real, RealMemory) else None
-    real = _without(real, queue)
-    if not isinstance(model.synthetic, SyntheticMemory):
-        return Memories(real, None)
-    anchors = None
-    if model.context == "anchors":
-        anchors = model.tokens.mask(model.anchors)
-        if isinstance(model.real, RealMemory):
-            anchors, _ = model.real(anchors, real)
-    return Memories(real, _without(model.synthetic.project(model.tokens, anchors), learned))
-
-
-def _without(rows: Projected | None, hidden: Tensor) -> Projected | None:
-    """Return rows of which the first ones are hidden where ``hidden`` says so."""
-    if rows is None:
-        return None
-    bias = rows.keys.new_zeros(rows.keys.shape[1]) if rows.bias is None else rows.bias
-    bias = bias.expand(*hidden.shape[:-1], -1).clone()
-    bias[..., : hidden.shape[-1]].masked_fill_(hidden, float("-inf"))
-    return rows._replace(bias=bias)
 
 
 def _explained(model: "HMA", expected: Tensor) -> int:

@@ -59,16 +59,22 @@ class RealMemory(StoredRows):
         )
         return result
 
-    def project(self, tokens: LabelTokens) -> Projected | None:
-        """Return the whole queue as keys and values; places never written stay unseen."""
+    def project(self, tokens: LabelTokens, labels_of: Tensor | None = None) -> Projected | None:
+        """Return the whole queue as keys and values; places never written stay unseen.
+
+        Args:
+            tokens: Joins features and labels.
+            labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
+        """
         if self.queue.size == 0:
             return None
+        order = slice(None) if labels_of is None else labels_of
         if self.queue.keeps_label_values:
-            rows = tokens.join(self.queue.features, self.queue.label_values)  # (M, D)
+            rows = tokens.join(self.queue.features, self.queue.label_values[order])  # (M, D)
         else:
             # DIFF[paper 3.2]: the paper stores label embeddings, which go stale while the table
             # trains; we store labels and embed them at every read.
-            rows = tokens.label(self.queue.features, self.queue.labels)  # (M, D)
+            rows = tokens.label(self.queue.features, self.queue.labels[order])  # (M, D)
         return self.read.project(rows, bias=self.unseen().to(rows.dtype))
 
 
@@ -153,6 +159,14 @@ class Memories(NamedTuple):
     real: Projected | None
     synthetic: Projected | None
 
+    def hiding(self, rows: Tensor | None = None, slots: Tensor | None = None) -> "Memories":
+        """Return them without stored rows or slots, as :meth:`Projected.hiding` has it."""
+        real, synthetic = self
+        return Memories(
+            real if real is None or rows is None else real.hiding(rows),
+            synthetic if synthetic is None or slots is None else synthetic.hiding(slots),
+        )
+
 
 @dataclass(frozen=True)
 class MemoryState:
@@ -215,9 +229,21 @@ def projected(
     synthetic: LearnedRows | None,
     tokens: LabelTokens,
     anchors: Tensor | None,
+    labels_of: Tensor | None = None,
+    hidden: Tensor | None = None,
 ) -> Memories:
-    """Return both memories as keys and values; anchors ``(A, D)`` read the real one first."""
-    rows = real.project(tokens) if isinstance(real, RealMemory) else None
+    """Return both memories as keys and values; anchors ``(A, D)`` read the real one first.
+
+    Args:
+        real, synthetic: The memories.
+        tokens: Joins features and labels.
+        anchors: A support batch.
+        labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
+        hidden: Rows that are not there, as :meth:`Projected.hiding` has it.
+    """
+    rows = real.project(tokens, labels_of) if isinstance(real, RealMemory) else None
+    if rows is not None and hidden is not None:
+        rows = rows.hiding(hidden)
     if not isinstance(synthetic, SyntheticMemory):
         return Memories(rows, None)
     if anchors is not None and isinstance(real, RealMemory):

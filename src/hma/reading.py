@@ -213,9 +213,31 @@ class MemoryReader(Growing):
             return self._project(context) if held is None else held
         return self._cache.get(context, self._behind_memories(), partial(self._project, context))
 
-    def _project(self, context: Context) -> Memories:
+    def memories_with(
+        self,
+        *,
+        context: Context | None = None,
+        labels_of: Tensor | None = None,
+        hidden_rows: Tensor | None = None,
+        hidden_slots: Tensor | None = None,
+    ) -> Memories:
+        """Return the memories as they would be otherwise, for :meth:`trace`; nothing is changed.
+
+        Args:
+            context: Inference context; the model's own if not given.
+            labels_of: Places whose labels stored rows take, ``(M,)``; their own if not given.
+            hidden_rows: Places of stored rows that are not there, ``(M,)`` of bool; where no
+                anchors are, ``(B, M)`` for each query.
+            hidden_slots: Slots that are not there, ``(S,)`` or ``(B, S)``.
+        """
+        context = self._context if context is None else self._allowed(context)
+        return self._project(context, labels_of, hidden_rows).hiding(slots=hidden_slots)
+
+    def _project(
+        self, context: Context, labels_of: Tensor | None = None, hidden: Tensor | None = None
+    ) -> Memories:
         if self.vote is not None:
-            return self.vote.memories(self.real, self.synthetic)
+            return self.vote.memories(self.real, self.synthetic, labels_of).hiding(rows=hidden)
         anchors = None
         if context == "anchors" and not self.training:
             if len(self.anchors) == 0:
@@ -223,7 +245,7 @@ class MemoryReader(Growing):
                     "context='anchors' needs an anchor batch; call model.set_anchors(x) first"
                 )
             anchors = self.tokens.mask(self.anchors)  # (A, F) -> (A, D)
-        return projected(self.real, self.synthetic, self.tokens, anchors)
+        return projected(self.real, self.synthetic, self.tokens, anchors, labels_of, hidden)
 
     def reproject(self) -> None:
         """Drop the cached projection; a frozen memory in eval mode is projected anew.

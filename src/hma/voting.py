@@ -128,12 +128,23 @@ class VotingRead(nn.Module):
 
     # ------------------------------------------------------------ over the two memories
 
-    def memories(self, stored: StoredRows | None, learned: LearnedRows | None) -> Memories:
-        """Return stored rows and slots as a prediction reads them."""
+    def memories(
+        self,
+        stored: StoredRows | None,
+        learned: LearnedRows | None,
+        labels_of: Tensor | None = None,
+    ) -> Memories:
+        """Return stored rows and slots as a prediction reads them.
+
+        Args:
+            stored, learned: The memories.
+            labels_of: Places whose labels stored rows take, ``(M,)``; their own if not given.
+        """
         rows = slots = None
         if stored is not None:
             queue = stored.queue
-            rows = self.project(queue.features, queue.labels, stored.unseen())
+            labels = queue.labels if labels_of is None else queue.labels[labels_of]
+            rows = self.project(queue.features, labels, stored.unseen())
         if learned is not None and learned.slots is not None:
             slots = self.project(learned.slots, learned.labels)
         return Memories(rows, slots)

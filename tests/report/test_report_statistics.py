@@ -11,17 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hma.extras import torchmetrics_classification
-from hma.report import statistics
-from hma.report.statistics import (
-    bootstrap,
-    bootstrap_over_seeds,
-    calibration,
-    mcnemar,
-    paired_t_test,
-    percentile_interval,
-    resampled,
-    wilson,
-)
+from hma.metrics import resampling
+from hma.metrics.resampling import bootstrap, percentile_interval, resampled
+from hma.report.statistics import bootstrap_over_seeds, calibration, mcnemar, paired_t_test, wilson
 
 
 @settings(deadline=None)
@@ -70,7 +62,7 @@ def test_every_resample_draws_as_many_rows_as_there_are(rows, resamples, seed):
 
 def test_memory_limits_do_not_change_the_draws(monkeypatch):
     whole = np.concatenate(list(resampled(7, 50, seed=1)), axis=1)
-    monkeypatch.setattr(statistics, "CHUNK", 20)
+    monkeypatch.setattr(resampling, "CHUNK", 20)
     parts = list(resampled(7, 50, seed=1))
     assert len(parts) > 1
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)

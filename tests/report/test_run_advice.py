@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hma.metrics.resampling import Interval
 from hma.report.run import render
 from hma.report.run.advice import advice
-from hma.report.statistics import Interval
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import resampled
 from hma.report.run.scoring import shown_metrics
-from hma.report.statistics import resampled
 from hma.targets import Classes, Number, YesNo
 
 

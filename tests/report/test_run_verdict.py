@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hma.metrics.resampling import Interval
 from hma.report.numbers import duration, probability, size
 from hma.report.run import render
 from hma.report.run.run_report import RunReport
@@ -19,7 +20,7 @@ from hma.report.run.verdict import (
     judged,
     verdict,
 )
-from hma.report.statistics import Calibration, Interval
+from hma.report.statistics import Calibration
 from hma.targets import Classes
 
 

@@ -13,13 +13,13 @@ from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, root_
 from hma.cli.show_seeds import seed_tables
 from hma.cli.terminal import Terminal
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval
 from hma.report.run import Answers
 from hma.report.run.scoring import compare
 from hma.report.seeds import Candidate, SeedAnswers, compare_seeds, write_page
 from hma.report.seeds.layout import sheets
 from hma.report.seeds.page import render
 from hma.report.seeds.verdict import verdict
-from hma.report.statistics import Interval
 from hma.targets import Classes, Number
 
 PLAIN, MEMORY = Candidate("plain backbone", "plain"), Candidate("HMA", "memory")

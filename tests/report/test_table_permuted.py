@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from table_records import made_up_table, record_of
 
+from hma.audited import Audit, Change
 from hma.report.table import markdown, page, plain_text, summarise
+
+
+def audited(score, lost):
+    changes = {"labels permuted": {"accuracy": Change(score - lost, -lost)}}
+    return Audit(9, 5, 0, "alone", 1, {"accuracy": score}, changes).to_json()
 
 
 @pytest.fixture(scope="module")
@@ -14,11 +20,10 @@ def made():
     for cell, record in records.items():
         if cell.method == "hma":
             lost = 0.3 if cell.task == "left" else 0.02
-            scores = {
-                s: {"accuracy": t["alone"]["accuracy"] - lost} for s, t in record.tests.items()
+            record.measures["audit"] = {
+                split: audited(scores["alone"]["accuracy"], lost + more * cell.seed)
+                for more, (split, scores) in zip((0.001, 0), record.tests.items(), strict=True)
             }
-            scores["first"]["accuracy"] -= 0.001 * cell.seed
-            record.measures["labels permuted"] = scores
     return table, records
 
 

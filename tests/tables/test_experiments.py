@@ -126,7 +126,7 @@ def test_few_labels_draws_as_many_of_a_class_to_validate_as_to_train():
     assert torch.equal(tasks[0].train.x, table.problems["digits-5"].task(0).train.x)
 
 
-def test_a_memory_whose_labels_are_permuted_is_left_as_it_was():
+def test_a_memory_that_is_audited_is_left_as_it_was():
     table = load_table(ROOT / "experiments" / "m2_few_labels.py")
     row, problem = table.rows["HMA"], table.problems["digits-5"]
     task = problem.task(0)
@@ -134,8 +134,10 @@ def test_a_memory_whose_labels_are_permuted_is_left_as_it_was():
     rows = task.train.batch(torch.arange(50))
     learner.module.remember(rows.x, rows.y, ids=rows.ids)
     before = {name: value.clone() for name, value in learner.module.state_dict().items()}
-    lost = row.measure(learner, task)["labels permuted"]["test"]["accuracy"]
+    audit = row.measure(learner, task)["audit"]["test"]
     after = learner.module.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert lost < 0.5
+    assert audit["stored"] == 50
+    assert audit["changes"]["labels permuted"]["accuracy"]["score"] < 0.5
+    assert json.loads(json.dumps(audit)) == audit
     assert table.rows["ERM"].measure is None

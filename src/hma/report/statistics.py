@@ -1,6 +1,6 @@
 """How sure a number is: intervals over test rows, a paired test, and calibration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,24 +8,13 @@ from numpy.typing import NDArray
 
 from hma.extras import needed
 from hma.metrics import OfWeights
+from hma.metrics.resampling import LEVEL, Interval, bootstrap, resampled
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LEVEL = 0.95
 CHANCE = 0.05
 """A difference is beyond chance if it would arise less often than this without one."""
-CHUNK = 4_000_000
-"""Numbers of a resampling held in memory at a time."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number and the ends of its confidence interval; NaN where it is not defined."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -104,46 +93,6 @@ def paired_t_test(differences: Sequence[float]) -> float | None:
     return float(2 * needed("scipy.stats", "the report").t.sf(scaled, count - 1))
 
 
-def resampled(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """Yield how often each row is drawn, ``(rows, R)`` at a time, ``resamples`` draws in all.
-
-    Example:
-        >>> [counts.sum(axis=0).tolist() for counts in resampled(rows=4, resamples=3, seed=0)]
-        [[4.0, 4.0, 4.0]]
-    """
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1, got {rows}")
-    generator = np.random.default_rng(seed)
-    at_once = max(1, CHUNK // rows)
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        drawn = generator.integers(rows, size=(size, rows))
-        drawn += np.arange(size)[:, None] * rows  # each draw counts in a stretch of its own
-        counts = np.bincount(drawn.ravel(), minlength=size * rows)
-        yield np.ascontiguousarray(counts.reshape(size, rows).T, dtype=np.float64)
-
-
-def bootstrap(metrics: Sequence[OfWeights], *, rows: int, resamples: int, seed: int) -> Floats:
-    """Return every metric on the same resampled rows, ``(metrics, resamples)``.
-
-    Being on the same rows, two lines may be subtracted: that is the paired bootstrap.
-
-    Args:
-        metrics: What to compute.
-        rows: Number of test rows, ``N``.
-        resamples: How often to draw ``N`` rows with replacement.
-        seed: Decides the draws.
-
-    Example:
-        >>> right = np.array([1.0, 1.0, 0.0, 1.0])
-        >>> share = lambda counts: right @ counts / counts.sum(axis=0)
-        >>> bootstrap([share], rows=4, resamples=5, seed=0)
-        array([[0.5 , 1.  , 0.75, 0.25, 0.25]])
-    """
-    draws = resampled(rows, resamples, seed)
-    return np.concatenate([np.stack([metric(c) for metric in metrics]) for c in draws], axis=1)
-
-
 def bootstrap_over_seeds(
     metrics: Sequence[Sequence[OfWeights]],
     *,
@@ -184,22 +133,6 @@ def bootstrap_over_seeds(
             draws = np.repeat(np.arange(resamples), times)
             total += [np.bincount(draws, line, minlength=resamples) for line in drawn]
     return total / len(rows)
-
-
-def percentile_interval(value: float, replicates: Floats, level: float = LEVEL) -> Interval:
-    """Return ``value`` between the percentiles of its bootstrap replicates.
-
-    Replicates in which the metric is not defined (no row of a class was drawn) are left out.
-
-    Example:
-        >>> percentile_interval(500, np.arange(1001.0))
-        Interval(value=500.0, low=25.0..., high=975.0...)
-    """
-    defined = replicates[~np.isnan(replicates)]
-    if np.isnan(value) or len(defined) == 0:
-        return Interval(value, np.nan, np.nan)
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(value), float(low), float(high))
 
 
 def calibration(probabilities: Floats, labels: Integers, bins: int = 15) -> Calibration:

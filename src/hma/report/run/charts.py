@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
+from hma.metrics.resampling import Interval
 from hma.report.numbers import MINUS, short
 from hma.report.run.run_report import POINT_KINDS, Map
-from hma.report.statistics import Calibration, Integers, Interval
+from hma.report.statistics import Calibration, Integers
 from hma.report.svg import Scale, picture, spread, tag, ticks
 
 Written = Callable[[float], str]

@@ -1,11 +1,11 @@
 """Several yes/no labels: how well each is told apart, ready for the template."""
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval
 from hma.report.run.run_report import RunReport
 from hma.report.run.score_views import own_results
 from hma.report.run.trial import LabelsResult, Trial
 from hma.report.run.verdict import amount, interval
-from hma.report.statistics import Interval
 
 AUROC = METRICS["auroc"]
 

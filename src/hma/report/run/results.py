@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import bootstrap, percentile_interval
 from hma.report.run.trial import ClassResult, LabelsResult, NumberResult, Result
-from hma.report.statistics import bootstrap, calibration, percentile_interval
+from hma.report.statistics import calibration
 from hma.targets import Number, Target, YesNo
 
 MakeResult = Callable[..., Result]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval
 from hma.report.numbers import MISSING, percent, plain, probability
 from hma.report.run.charts import (
     Line,
@@ -33,7 +34,6 @@ from hma.report.run.verdict import (
     named,
     verdict,
 )
-from hma.report.statistics import Interval
 
 SERIES = {
     PLAIN: ("plain",),

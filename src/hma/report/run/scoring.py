@@ -9,16 +9,10 @@ from torch import Tensor
 
 from hma.errors import UserError
 from hma.metrics import METRICS, OfWeights, recorded
+from hma.metrics.resampling import Interval, bootstrap, percentile_interval
 from hma.report.run.results import result_of, right_rows
 from hma.report.run.trial import MEMORY, PLAIN, Comparison, Trial
-from hma.report.statistics import (
-    Floats,
-    Interval,
-    bootstrap,
-    mcnemar,
-    percentile_interval,
-    wilson,
-)
+from hma.report.statistics import Floats, mcnemar, wilson
 from hma.targets import Classes, SoftClasses, Target
 
 RESAMPLES = 2000

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hma.report.statistics import Calibration, Floats, Integers, Interval
+from hma.metrics.resampling import Interval
+from hma.report.statistics import Calibration, Floats, Integers
 
 PLAIN, MEMORY, MIXTURE = "plain backbone", "HMA", "mixture"
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval
 from hma.report.numbers import MISSING, decimals, percent, plain, signed
 from hma.report.run.run_report import RunReport
 from hma.report.run.trial import (
@@ -18,7 +19,7 @@ from hma.report.run.trial import (
     Result,
     Trial,
 )
-from hma.report.statistics import CHANCE, Interval
+from hma.report.statistics import CHANCE
 
 Outcome = Literal["better", "worse", "chance", "same", "simple", "alone"]
 

@@ -8,16 +8,11 @@ import torch
 from torch import Tensor
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval, percentile_interval
 from hma.report.run.scoring import RESAMPLES
 from hma.report.run.verdict import ahead
 from hma.report.seeds.seeds_report import Kind, SeedsReport, SeedsTrial, Standing
-from hma.report.statistics import (
-    Floats,
-    Interval,
-    bootstrap_over_seeds,
-    paired_t_test,
-    percentile_interval,
-)
+from hma.report.statistics import Floats, bootstrap_over_seeds, paired_t_test
 from hma.targets import Target
 
 LOSSES = ("nll", "mae")

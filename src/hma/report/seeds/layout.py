@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval
 from hma.report.numbers import MISSING, counted, decimals, fixed, plain, signed
 from hma.report.run.verdict import amount
 from hma.report.seeds.seeds_report import SeedsReport, SeedsTrial, Standing
-from hma.report.statistics import Interval
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Literal
 
-from hma.report.statistics import Interval
+from hma.metrics.resampling import Interval
 
 Kind = Literal["plain", "memory", "simple", "deployed"]
 """What a candidate is: the plain backbone, the memory, a method without a network, or what

@@ -1,11 +1,11 @@
 """What the seeds together come to, in plain sentences, by the rules for a single run."""
 
 from hma.metrics import METRICS
+from hma.metrics.resampling import Interval
 from hma.report.numbers import counted, probability
 from hma.report.run.trial import Comparison
 from hma.report.run.verdict import Verdict, amount, change, change_interval, judged
 from hma.report.seeds.seeds_report import SeedsReport, SeedsTrial, Standing
-from hma.report.statistics import Interval
 
 DEPLOYED = "what is deployed"
 

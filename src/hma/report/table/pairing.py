@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from hma.report.statistics import bootstrap, percentile_interval
+from hma.metrics.resampling import bootstrap, percentile_interval
 from hma.report.table.table_report import Paired, Spread
 
 RESAMPLES = 10_000

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from statistics import fmean
 
+from hma.audited import AUDIT, PERMUTED
 from hma.metrics import METRICS
 from hma.report.table import scores
 from hma.report.table.pairing import spread_of
@@ -10,8 +11,6 @@ from hma.report.table.sheet import Field, Sheet
 from hma.report.table.table_report import Spread, TableReport
 from hma.tables import Cell, Record
 
-PERMUTED = "labels permuted"
-"""Name of the measure: test split -> metric -> value."""
 READ = 3.0
 """Points that a memory loses at least that is said to be read."""
 
@@ -20,12 +19,12 @@ def permuted_of(records: Mapping[Cell, Record], metric: str) -> dict[tuple[str, 
     """Return what the score of a row changes by, by task and row, where that was measured."""
     changes: dict[tuple[str, str], list[float]] = {}
     for cell, record in records.items():
-        found = record.measures.get(PERMUTED)
-        if found:
-            changed = fmean(found[split][metric] - record.tests[split]["alone"][metric]
-                            for split in record.tests)  # fmt: skip
+        audits = record.measures.get(AUDIT, {}).values()
+        found = [audit["changes"].get(PERMUTED, {}).get(metric) for audit in audits]
+        known = [one["change"] for one in found if one is not None and one["change"] is not None]
+        if known:
             place = (cell.task, cell.method)
-            changes.setdefault(place, []).append(METRICS[metric].scale * changed)
+            changes.setdefault(place, []).append(METRICS[metric].scale * fmean(known))
     spreads = {place: spread_of(values) for place, values in changes.items()}
     return {place: found for place, found in spreads.items() if found is not None}
 
