@@ -176,6 +176,9 @@ def test_removed_neighbours_are_the_context_alone():
     assert found.changes["neighbours removed"]["nll"].score == pytest.approx(expected, abs=1e-6)
     assert found.scores["nll"] == pytest.approx(scores(model(x).detach(), y)["nll"], abs=1e-6)
     assert "rows shuffled" not in found.changes  # one batch: the order within it changes nothing
+    alone = hma.audit(model, x, y, context="alone")
+    assert alone.changes["neighbours added"]["nll"].score == pytest.approx(found.scores["nll"])
+    assert "neighbours removed" not in alone.changes
 
 
 def test_shuffled_rows_meet_others_in_batches_of_the_same_sizes(monkeypatch):
@@ -206,6 +209,9 @@ def test_shuffled_rows_meet_others_in_batches_of_the_same_sizes(monkeypatch):
     shuffled = found.changes["rows shuffled"]["nll"]
     assert shuffled.score == pytest.approx(np.mean(losses), abs=1e-6)
     assert shuffled.change != 0
+    alone = hma.audit(model, batches, repeats=2, context="alone").changes
+    assert alone["neighbours added"]["nll"].score == pytest.approx(found.scores["nll"])
+    assert alone["shuffled neighbours added"]["nll"].score == pytest.approx(shuffled.score)
 
 
 def test_the_interval_is_the_paired_bootstrap_counted_by_hand():

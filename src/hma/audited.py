@@ -19,6 +19,10 @@ ALONE = "neighbours removed"
 """No row sees another of its batch."""
 SHUFFLED = "rows shuffled"
 """Rows share a batch with others than those beside which they were given."""
+TOGETHER = "neighbours added"
+"""Asked alone before, rows see those beside which they were given."""
+TOGETHER_SHUFFLED = "shuffled neighbours added"
+"""Asked alone before, rows see others of those that were given."""
 
 
 @dataclass(frozen=True)
