@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from hma.config_checks import problems_of
 from hma.errors import wrong_choice
 
-SlotInit = Literal["normal", "zeros"]
+SlotInit = Literal["normal", "zeros", "samples", "class_means", "kmeans", "distilled"]
 QueueLabels = Literal["live", "frozen"]
 Scale = Literal["head", "token"]
 Readout = Literal["all", "features", "label"]
@@ -86,7 +86,14 @@ class HMAConfig:
     """For 'dot': share of the training batches whose rows do not see each other, so that 'alone'
     is learned too."""
     slot_init: SlotInit = "normal"
-    """Start of the slots: 'normal' is N(0, 0.02); 'zeros' is the released code's."""
+    """Start of the slots: 'normal' is N(0, 0.02), 'zeros' the released code's. From the training
+    rows of each class: 'samples', 'class_means', 'kmeans' or 'distilled', rows with the class's
+    statistics; until training or set_slots gives rows, such slots are 'normal'."""
+    contrastive: float = 0.0
+    """Weight of a supervised contrastive loss over batch, stored rows and slots; 0 leaves it
+    out."""
+    contrast_temperature: float = 0.1
+    """What similarities are divided by in the contrastive loss."""
     queue_labels: QueueLabels = "live"
     """For 'dot': 'live' embeds the stored class ids at every read; 'frozen' keeps the value of
     write time."""

@@ -3,6 +3,7 @@
 A switch, and a choice among names, is checked by its type; a number needs its rule in ``NUMBERS``.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from types import NoneType
@@ -39,6 +40,8 @@ NUMBERS: dict[str, Rule] = {
     "key_dropout": SHARE,
     "momentum": SHARE,
     "alone_share": SHARE,
+    "contrastive": Rule("finite and at least 0", lambda value: 0 <= value < math.inf),
+    "contrast_temperature": Rule("finite and above 0", lambda value: 0 < value < math.inf),
     "top_k": at_least(1, " or None"),
 }
 

@@ -15,6 +15,17 @@ def world_size() -> int:
     return 1
 
 
+def rank() -> int:
+    """Return which of the processes this is; 0 outside ``torch.distributed``."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def share_first_rank(tensor: Tensor) -> None:
+    """Give ``tensor`` of every rank the values of the first one's; every rank must call."""
+    if world_size() > 1:
+        dist.broadcast(tensor.detach(), src=0)
+
+
 def gather_rows(tensor: Tensor, dim: int = 0) -> Tensor:
     """Concatenate ``tensor`` of every rank along ``dim``; gradients flow back to their rank.
 

@@ -1,5 +1,6 @@
 """The two memories: real rows in a queue, synthetic rows that are learned."""
 
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from hma.attention import MemoryRead, Nearest, Projected, Weights
-from hma.config import HMAConfig
-from hma.distributed import shared_chance
+from hma.config import HMAConfig, SlotInit
+from hma.distributed import share_first_rank, shared_chance
 from hma.keyed_rows import KeyedRows
 from hma.queue import MemoryQueue
-from hma.slots import Examples, Start
+from hma.slots import FROM_NOTHING, Examples, Start, slot_start
 from hma.targets import Target
 from hma.tokens import LabelTokens
 
@@ -85,13 +86,18 @@ class LearnedRows(nn.Module):
         target: What a label is; each of its prototypes has slots, as a class has.
         feature_dim: Width of a slot, ``F``.
         slots_per_class: Slots of each class.
+        start: How slots start, see :mod:`hma.slots`; by noise until there is data, if it needs any.
     """
 
     classes: Tensor
     labels: Tensor
+    waiting: Tensor | None
 
-    def __init__(self, target: Target, feature_dim: int, slots_per_class: int) -> None:
+    def __init__(
+        self, target: Target, feature_dim: int, slots_per_class: int, start: SlotInit = "normal"
+    ) -> None:
         super().__init__()
+        self.start = start
         labels = target.prototypes().repeat_interleave(slots_per_class, dim=0)  # (S, ...)
         classes = torch.arange(len(target.prototypes())).repeat_interleave(slots_per_class)
         self.slots_per_class = slots_per_class
@@ -100,12 +106,46 @@ class LearnedRows(nn.Module):
             self.slots = nn.Parameter(torch.zeros(len(labels), feature_dim))
         self.register_buffer("classes", classes, persistent=False)  # (S,)
         self.register_buffer("labels", labels, persistent=False)
+        waits = bool(slots_per_class) and start not in FROM_NOTHING
+        self.register_buffer("waiting", torch.tensor(True) if waits else None)
+        self._warned = False
+
+    def begin(self) -> None:
+        """Give every slot a value while there is no data."""
+        waits = self.waiting is not None
+        self._fill(slot_start("normal" if waits else self.start), None)
 
     @torch.no_grad()
     def restart(self, start: Start, examples: Examples | None = None) -> None:
-        """Give every slot a first value, see :mod:`hma.slots`."""
+        """Give every slot a first value, see :mod:`hma.slots`; all ranks get that of the first."""
+        self._fill(start, examples)
+        if self.slots is not None:
+            share_first_rank(self.slots)
+        if self.waiting is not None:
+            self.waiting.fill_(False)
+
+    @torch.no_grad()
+    def _fill(self, start: Start, examples: Examples | None) -> None:
         if self.slots is not None:
             self.slots.copy_(start(self.slots, self.classes, examples))
+
+    @property
+    def waits(self) -> bool:
+        """Whether slots that are to start from data have been given none yet."""
+        return self.waiting is not None and bool(self.waiting)
+
+    def warn_if_waiting(self) -> None:
+        """Say once that training goes on with slots that were to start from data."""
+        if not self._warned and self.waits:
+            warnings.warn(
+                f"slot_init={self.start!r} needs rows and has been given none, so the slots start "
+                "as noise; call model.start_slots(batches) before the first step",
+                stacklevel=4,
+            )
+        self._warned = True
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"slots are noise until {self.start!r} is given rows" if self.waits else ""
 
 
 class SyntheticMemory(LearnedRows):
@@ -116,6 +156,7 @@ class SyntheticMemory(LearnedRows):
         feature_dim: Width of a slot's free part, ``F``; its label part is embedded anew.
         slots_per_class: Slots of each class; 0 for attention between datapoints alone.
         read: The attention block.
+        start: How slots start.
         alone_share: Share of the training batches that are read without neighbours.
     """
 
@@ -125,9 +166,10 @@ class SyntheticMemory(LearnedRows):
         feature_dim: int,
         slots_per_class: int,
         read: MemoryRead,
+        start: SlotInit = "normal",
         alone_share: float = 0.0,
     ) -> None:
-        super().__init__(target, feature_dim, slots_per_class)
+        super().__init__(target, feature_dim, slots_per_class, start)
         self.read = read
         self.alone_share = alone_share
 
@@ -205,12 +247,12 @@ def synthetic_memory(target: Target, feature_dim: int, config: HMAConfig) -> Lea
     """Return the synthetic memory of a configuration, or None where it has none."""
     if config.votes:
         slots = config.slots_per_class
-        return LearnedRows(target, feature_dim, slots) if slots else None
+        return LearnedRows(target, feature_dim, slots, config.slot_init) if slots else None
     if not (config.has_synthetic_memory or config.empty_reads == "keep"):
         return None
     read = _read(feature_dim, config)
-    slots, alone = config.slots_per_class, config.alone_share
-    return SyntheticMemory(target, feature_dim, slots, read, alone)
+    slots, start, alone = config.slots_per_class, config.slot_init, config.alone_share
+    return SyntheticMemory(target, feature_dim, slots, read, start, alone)
 
 
 def _read(feature_dim: int, config: HMAConfig) -> MemoryRead:

@@ -8,13 +8,22 @@ from torch import Tensor, nn
 
 from hma.checks import expect_finite, expect_shape, expect_tensor, feature_dim_of
 from hma.config import ConfigError, HMAConfig
+from hma.contrast import (
+    Keys,
+    batch_rows,
+    contrast_of_batch,
+    expect_classes,
+    slot_keys,
+    stored_keys,
+)
 from hma.hub import HubMixin
 from hma.keyed_rows import KeyedRows
 from hma.memory import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features
+from hma.output import Output
 from hma.queue import checked_rows, rows_of_all_ranks
 from hma.reading import MemoryReader
-from hma.slots import Examples, Start, slot_start
+from hma.slots import Examples, Start, belonging, most_rows, slot_start
 from hma.targets import Target, one_target
 
 
@@ -57,8 +66,49 @@ class HMA(HubMixin, MemoryReader):
         feature_dim: int | None = None,
     ) -> None:
         width = feature_dim_of(backbone, feature_dim)
-        kind = one_target(num_classes, target)
-        super().__init__(backbone, kind, width, config or HMAConfig())
+        kind, config = one_target(num_classes, target), config or HMAConfig()
+        if config.contrastive:
+            expect_classes(kind)
+        super().__init__(backbone, kind, width, config)
+
+    # ----------------------------------------------------------- what training lowers
+
+    def losses(self, output: Output, y: Tensor, *, ids: Tensor | None = None) -> Tensor:
+        """Return the training loss of each row, ``(B,)``: the target's, and its share of contrast.
+
+        Args:
+            output: What :meth:`output` gave for the batch.
+            y: True labels.
+            ids: Sample ids, as :meth:`output` had them.
+        """
+        each = self.target.loss(output.logits, y)
+        if self.config.contrastive:
+            each = each + self.config.contrastive * self.contrast(output.features, y, ids=ids)
+        return each
+
+    def contrast(self, features: Tensor, y: Tensor, *, ids: Tensor | None = None) -> Tensor:
+        """Return the supervised contrastive loss of each row, ``(B,)``, whatever its weight.
+
+        Rows are compared with their batch, with stored rows and with slots: by the keys of the
+        vote, or, for 'dot', by the features. See :func:`hma.contrast.supervised_contrast`.
+
+        Args:
+            features: What the backbone made of the batch, ``(B, F)``.
+            y: True labels.
+            ids: Sample ids ``(B,)``; without them a row meets its own stored copy.
+        """
+        expect_classes(self.target)
+        labels = self.target.checked(y.to(features.device), len(features))
+        keys: Keys = nn.Identity() if self.vote is None else self.vote.keys
+        known = None if ids is None else ids.to(features.device)
+        batch = batch_rows(keys(self._checked(features)), self.target.membership(labels), known)
+        memory = []
+        if self.real is not None:
+            memory.append(stored_keys(self.real.queue, keys, self.config.candidates))
+        if self.synthetic is not None and self.synthetic.slots is not None:
+            memory.append(slot_keys(self.synthetic, self.target, keys))
+        config = self.config
+        return contrast_of_batch(batch, memory, config.contrast_temperature, config.gather_batch)
 
     # ------------------------------------------------------------------ writing
 
@@ -88,6 +138,8 @@ class HMA(HubMixin, MemoryReader):
         """
         if self.memory_frozen:
             raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
+        if self.synthetic is not None:
+            self.synthetic.warn_if_waiting()
         if self.real is None or not self.config.has_real_memory:
             return
         if ids is None and self.training and self.config.votes and self.config.leave_self_out:
@@ -140,10 +192,13 @@ class HMA(HubMixin, MemoryReader):
     ) -> None:
         """Start the slots anew; without slots it does nothing.
 
+        Slots of a class that ``y`` does not hold stay as they are, with a warning. Under
+        ``torch.distributed`` every rank must call, and gets the slots of the first.
+
         Args:
-            start: 'normal' or 'zeros'; from data: 'samples', 'class_means' or 'kmeans'; or a
-                function as those of :mod:`hma.slots`.
-            features: Features of examples, ``(N, F)``.
+            start: 'normal' or 'zeros'; from data: 'samples', 'class_means', 'kmeans' or
+                'distilled'; or a function as those of :mod:`hma.slots`.
+            features: Features of examples, ``(N, F)``; those that are not finite are left out.
             y: Their labels.
         """
         if (features is None) != (y is None):
@@ -151,11 +206,37 @@ class HMA(HubMixin, MemoryReader):
         examples = None
         if features is not None and y is not None:
             expect_shape("features", features, None, self.feature_dim)
-            labels = self.target.checked(y, len(features))
-            examples = Examples(features, self.target.membership(labels).argmax(dim=1))
+            finite = features.isfinite().all(dim=1)
+            belongs = belonging(y, len(features), self.target).to(features.device)
+            examples = Examples(features.detach()[finite], belongs[finite])
         fill = slot_start(start)
         if self.synthetic is not None:
             self.synthetic.restart(fill, examples)
+
+    @torch.no_grad()
+    def start_slots(self, batches: Iterable[tuple[Any, Tensor]]) -> None:
+        """Start the slots as ``config.slot_init`` says, from rows encoded in eval mode.
+
+        Call it once, before the first step of a training loop of your own; slots that need no data
+        or have been started stay.
+
+        Args:
+            batches: ``(x, y)`` each; no more are taken than make some thousand rows.
+        """
+        if self.synthetic is None or not self.synthetic.waits:
+            return
+        most = most_rows(self.target, self.synthetic.slots_per_class)
+        features, labels, rows = [], [], 0
+        for x, y in batches:
+            with evaluating(self.backbone):
+                features.append(expect_tensor("features", self.backbone(x)))
+            labels.append(y)
+            rows += len(y)
+            if rows >= most:
+                break
+        if not rows:
+            raise ValueError("batches must hold at least one row to start slots from, got none")
+        self.set_slots(self.config.slot_init, torch.cat(features), torch.cat(labels))
 
     # ------------------------------------------------------------- the memory itself
 

@@ -23,7 +23,6 @@ from hma.memory import (
 )
 from hma.momentum import follow
 from hma.output import Output
-from hma.slots import slot_start
 from hma.targets import UNKNOWN, Target
 from hma.tokens import LabelTokens
 from hma.voting import VotingRead
@@ -75,7 +74,7 @@ class MemoryReader(Growing):
         self.synthetic = synthetic_memory(target, feature_dim, config)
         self.register_buffer("anchors", torch.empty(0, feature_dim))
         if self.synthetic is not None:
-            self.synthetic.restart(slot_start(config.slot_init))
+            self.synthetic.begin()
         read = len(range(feature_dim + label_dim)[self._readout])
         self.head = nn.Linear(read, self.num_classes)
         self.vote: VotingRead | None = None

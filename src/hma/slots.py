@@ -1,33 +1,38 @@
 """How slots start: each function returns a first value for every slot.
 
 A start is given the slots as they are ``(S, F)``, the prototype of each ``(S,)``, and, if there are
-any, examples: features ``(N, F)`` and the prototype each belongs to most ``(N,)``.
+any, examples: features ``(N, F)`` and which prototypes each belongs to ``(N, P)``.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from hma.config import ConfigError
+from hma.config import ConfigError, SlotInit
+from hma.distillation import matched
 from hma.errors import wrong_choice
 from hma.extras import needed
+from hma.targets import Target
 
 SPREAD = 0.02
 """Standard deviation of slots that start from nothing; relative to the features, of the noise that
 keeps slots apart which start from the same place."""
+MOST_ROWS = 4096
+"""Training rows that slots start from, where there are more."""
 
 
 class Examples(NamedTuple):
     """Rows to start slots from.
 
     Shape:
-        - ``features`` ``(N, F)``; ``prototypes`` ``(N,)``.
+        - ``features`` ``(N, F)``; ``belongs`` ``(N, P)`` of bool.
     """
 
     features: Tensor
-    prototypes: Tensor
+    belongs: Tensor
 
 
 Start = Callable[[Tensor, Tensor, Examples | None], Tensor]
@@ -52,7 +57,7 @@ def samples(slots: Tensor, classes: Tensor, examples: Examples | None = None) ->
         rounds = -(-len(places) // len(own))
         drawn = torch.cat([torch.randperm(len(own)) for _ in range(rounds)])[: len(places)]
         start[places] = own[drawn.to(own.device)]
-    return _apart(start, examples)
+    return _apart(start, classes, examples)
 
 
 def class_means(slots: Tensor, classes: Tensor, examples: Examples | None = None) -> Tensor:
@@ -60,7 +65,7 @@ def class_means(slots: Tensor, classes: Tensor, examples: Examples | None = None
     start = slots.clone()
     for places, own in _by_class(slots, classes, examples):
         start[places] = own.mean(dim=0)
-    return _apart(start, examples)
+    return _apart(start, classes, examples)
 
 
 def kmeans(slots: Tensor, classes: Tensor, examples: Examples | None = None) -> Tensor:
@@ -73,7 +78,17 @@ def kmeans(slots: Tensor, classes: Tensor, examples: Examples | None = None) -> 
         fitted = cluster.KMeans(clusters, n_init=3, random_state=seed).fit(own.cpu().numpy())
         centres = torch.as_tensor(fitted.cluster_centers_).to(slots)
         start[places] = centres[torch.arange(len(places)) % clusters]
-    return _apart(start, examples)
+    return _apart(start, classes, examples)
+
+
+def distilled(slots: Tensor, classes: Tensor, examples: Examples | None = None) -> Tensor:
+    """Return rows that have the statistics of their class, see :mod:`hma.distillation`."""
+    start = samples(slots, classes, examples)
+    assert examples is not None
+    features, belongs = examples.features.to(slots), examples.belongs.to(slots.device)
+    known = _known(classes, examples)
+    start[known] = matched(start[known], classes[known], features, belongs)
+    return start
 
 
 STARTS: dict[str, Start] = {
@@ -82,7 +97,11 @@ STARTS: dict[str, Start] = {
     "samples": samples,
     "class_means": class_means,
     "kmeans": kmeans,
+    "distilled": distilled,
 }
+assert tuple(STARTS) == get_args(SlotInit)
+FROM_NOTHING = ("normal", "zeros")
+"""Starts that need no data."""
 
 
 def slot_start(start: str | Start) -> Start:
@@ -94,24 +113,73 @@ def slot_start(start: str | Start) -> Start:
     return STARTS[start]
 
 
+def belonging(y: Tensor, count: int, target: Target) -> Tensor:
+    """Return which prototypes each of ``count`` labels is most, ``(N, P)`` of bool.
+
+    That is the class; of a soft label the largest share, of yes/no labels each that is known, of a
+    number the nearest prototype.
+    """
+    membership = target.membership(target.checked(y, count))
+    return (membership == membership.amax(dim=1, keepdim=True)) & (membership > 0)
+
+
+def most_rows(target: Target, slots_per_class: int) -> int:
+    """Return how many rows slots start from at most."""
+    return len(target.prototypes()) * _rows_of_each(target, slots_per_class)
+
+
+def _rows_of_each(target: Target, slots_per_class: int) -> int:
+    return max(-(-MOST_ROWS // len(target.prototypes())), slots_per_class)
+
+
+def drawn_rows(labels: Tensor, target: Target, slots_per_class: int) -> Tensor:
+    """Return places of training rows to start slots from, as many for each prototype.
+
+    Args:
+        labels: Of all training rows, in the form of ``y``.
+        target: What a label is.
+        slots_per_class: Rows that each prototype has at least, if there are so many.
+    """
+    room = torch.full((len(target.prototypes()),), _rows_of_each(target, slots_per_class))
+    taken = [torch.empty(0, dtype=torch.long)]
+    for places in torch.split(torch.randperm(len(labels)), MOST_ROWS):
+        own = belonging(labels[places], len(places), target)  # (N, P)
+        wanted = (own & (own.cumsum(dim=0) <= room)).any(dim=1)
+        taken.append(places[wanted])
+        room = (room - own[wanted].sum(dim=0)).clamp(min=0)
+        if not room.any():
+            break
+    return torch.cat(taken)
+
+
 def _by_class(
     slots: Tensor, classes: Tensor, examples: Examples | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the places of each class's slots and the features of its examples."""
-    if examples is None:
-        raise ValueError("slots that start from data need features and y; pass both to set_slots")
-    for label in torch.unique(classes).tolist():
-        own = examples.features[examples.prototypes == label].to(slots)
-        if len(own) == 0:
-            raise ValueError(
-                f"y must hold every class that has slots, got no row of class {label}; give more "
-                "rows, or start the slots by 'normal'"
-            )
-        yield (classes == label).nonzero()[:, 0], own
+    """Yield the places of each class's slots and the features of its examples, if it has any."""
+    if examples is None or not len(examples.features):
+        raise ValueError(
+            "slots that start from data need at least one row; pass features and y to set_slots"
+        )
+    absent = torch.unique(classes[~_known(classes, examples)]).tolist()
+    if absent:
+        warnings.warn(
+            f"y holds no row for the slots of class {', '.join(map(str, absent))}, which stay as "
+            "they are; give rows of every class",
+            stacklevel=2,
+        )
+    features, belongs = examples.features.to(slots), examples.belongs.to(slots.device)
+    for label in torch.unique(classes[_known(classes, examples)]).tolist():
+        yield (classes == label).nonzero()[:, 0], features[belongs[:, label]]
 
 
-def _apart(start: Tensor, examples: Examples | None) -> Tensor:
+def _apart(start: Tensor, classes: Tensor, examples: Examples | None) -> Tensor:
     """Add noise of a fiftieth of the features' spread: equal slots would stay equal for ever."""
     assert examples is not None
     spread = examples.features.to(start).std(dim=0, correction=0)
-    return start + SPREAD * spread * torch.randn_like(start)
+    noise = SPREAD * spread * torch.randn_like(start)
+    return torch.where(_known(classes, examples)[:, None], start + noise, start)
+
+
+def _known(classes: Tensor, examples: Examples) -> Tensor:
+    """Return which slots are of a class that has examples, ``(S,)``."""
+    return examples.belongs.to(classes.device).any(dim=0)[classes]

@@ -35,6 +35,9 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             'dot' is the paper's attention over a queue, slots and the batch.
         queue_size: Training rows kept in the real memory; None for all, for 'dot' 256.
         slots_per_class: Learned rows of each class; None for none, for 'dot' 4.
+        slot_init: Where they start: 'normal', 'zeros', or at the training rows of each class:
+            'samples', 'class_means', 'kmeans', 'distilled'.
+        contrastive: Weight of a supervised contrastive loss over rows and slots; 0 for none.
         label_dim: For 'dot': width of the label part of a token; rounded up until ``num_heads``
             divides the whole token.
         num_heads: For 'dot': attention heads in both reads.
@@ -79,6 +82,8 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         similarity: str = "distance",
         queue_size: int | None = None,
         slots_per_class: int | None = None,
+        slot_init: str = "normal",
+        contrastive: float = 0.0,
         label_dim: int = 16,
         num_heads: int = 4,
         dropout: float = 0.1,

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from hma.estimator.rows import WeightedRows
 from hma.metrics import temperature_for
 from hma.model import HMA
+from hma.slots import drawn_rows
 from hma.training import Recipe
 from hma.training.calibration import cool
 from hma.training.optimizer import make_optimizer
@@ -123,13 +124,14 @@ def train_epoch(
     batch: a batch of light rows makes a small step.
     """
     torch.manual_seed(seed)
+    _start_slots(model, rows)
     model.train()
     total = 0.0
     order = torch.randperm(len(rows.y)).tensor_split(len(rates))
     for places, rate in zip(order, rates, strict=True):
         batch = rows.at(places.to(rows.y.device))
-        logits, features = model.output(batch.x, ids=batch.ids)
-        each = model.target.loss(logits, batch.y)
+        output = model.output(batch.x, ids=batch.ids)
+        each = model.losses(output, batch.y, ids=batch.ids)
         loss = (each * batch.weight).mean()
         value = float(loss.detach())
         if not math.isfinite(value):
@@ -141,12 +143,21 @@ def train_epoch(
         if recipe.clip_norm is not None:
             clip_grad_norm_(model.parameters(), recipe.clip_norm)
         optimizer.step()
-        known = features.detach() if model.config.votes else None
+        known = output.features.detach() if model.config.votes else None
         model.remember(batch.x, batch.y, features=known, ids=batch.ids)
         total += value * len(places)
     if model.config.votes:
         model.refresh((part.x, part.y, part.ids) for part in rows.parts(ROWS_AT_ONCE))
     return total / len(rows.y)
+
+
+def _start_slots(model: HMA, rows: TensorRows) -> None:
+    """Start slots from rows, where they are to and have not yet."""
+    learned = model.synthetic
+    if learned is not None and learned.waits:
+        places = drawn_rows(rows.y.cpu(), model.target, learned.slots_per_class)
+        parts = rows.at(places.to(rows.y.device)).parts(ROWS_AT_ONCE)
+        model.start_slots((part.x, part.y) for part in parts)
 
 
 @torch.no_grad()

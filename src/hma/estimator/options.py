@@ -16,8 +16,8 @@ from hma.config import ABLATIONS, HMAConfig
 from hma.errors import UserError, reason, wrong_choice
 from hma.training import Recipe, UserRecipe
 
-SIZES = ("label_dim", "queue_size", "slots_per_class", "num_heads", "dropout", "momentum")
-VOTING = ("queue_size", "slots_per_class")
+VOTING = ("queue_size", "slots_per_class", "slot_init", "contrastive")
+SIZES = (*VOTING, "label_dim", "num_heads", "dropout", "momentum")
 PAPER_SIZES = {"queue_size": 256, "slots_per_class": 4}
 """Sizes of the paper's memories where none are given."""
 SIMILARITIES, CONTEXTS = ("distance", "dot"), ("alone", "batch")

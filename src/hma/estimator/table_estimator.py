@@ -69,6 +69,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         similarity: str = "distance",
         queue_size: int | None = None,
         slots_per_class: int | None = None,
+        slot_init: str = "normal",
+        contrastive: float = 0.0,
         label_dim: int = 16,
         num_heads: int = 4,
         dropout: float = 0.1,
@@ -92,6 +94,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.similarity = similarity
         self.queue_size = queue_size
         self.slots_per_class = slots_per_class
+        self.slot_init = slot_init
+        self.contrastive = contrastive
         self.label_dim = label_dim
         self.num_heads = num_heads
         self.dropout = dropout
@@ -150,14 +154,8 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         stopping = None if held_out is None else on_device(held_out, self._device)
         with own_randomness(self._device):
             model = self._build(rows)
-            train_epochs(
-                model,
-                on_device(train, self._device),
-                stopping,
-                recipe,
-                seed=self._seed,
-                after_epoch=self._note,
-            )
+            given = on_device(train, self._device)
+            train_epochs(model, given, stopping, recipe, seed=self._seed, after_epoch=self._note)
         if self.linear:
             said = None if stopping is None else logits_of(model, stopping.x, recipe.batch_size)
             self.linear_ = fit_linear_part(rows, train, held_out, said, model.target)

@@ -90,7 +90,7 @@ class Penalised(WrappedLearner):
                 "goes around a method that trains on its own predictions"
             )
         rows = by_environment(batch.environment, batch.weight, logits.dtype)
-        losses = self.target.loss(logits, batch.y)
+        losses = self.losses(output._replace(logits=logits), batch)
         warm = self._counter.steps >= self.warmup_steps
         total = mean_risk(losses, rows) + self._penalty(logits, losses, batch, rows) * torch.where(
             warm, self.weight, 1.0

@@ -61,11 +61,25 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
         return self.run(batch.x, batch.features)
 
     def loss_of(self, output: Output, batch: Batch) -> Tensor:
-        """Return the training loss of a forward pass, a scalar: the target's, weighted by row."""
-        each = self.target.loss(output.logits, batch.y)
+        """Return the training loss of a forward pass, a scalar: that of each row, weighted."""
+        each = self.losses(output, batch)
         if batch.weight is None:
             return each.mean()
         return (each * batch.weight).sum() / batch.weight.sum()
+
+    def losses(self, output: Output, batch: Batch) -> Tensor:
+        """Return the training loss of each row, ``(B,)``: the target's."""
+        return self.target.loss(output.logits, batch.y)
+
+    def before_training(self, train: Split, tick: Callable[[], None]) -> None:  # noqa: B027
+        """Start from the training rows, before the first step of a run; by default from nothing.
+
+        Every process of a run does so, with the same random numbers.
+
+        Args:
+            train: The training rows.
+            tick: To be called now and then where it takes long.
+        """
 
     def after_step(self, batch: Batch) -> None:  # noqa: B027
         """Do what follows ``optimizer.step()``, such as writing a memory; by default nothing."""

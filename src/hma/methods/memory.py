@@ -1,6 +1,6 @@
 """Heterogeneous memory on any backbone: the paper's rows, by configuration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast, final
 
 import torch
@@ -13,6 +13,7 @@ from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import HMA
 from hma.momentum import evaluating, trains
 from hma.output import Output
+from hma.slots import drawn_rows
 
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
@@ -51,6 +52,10 @@ class WithMemory(Learner):
         self._encoded = (batch.x, output.features.detach()) if keep else None
         return output
 
+    def losses(self, output: Output, batch: Batch) -> Tensor:
+        """Return the loss of each row, with its share of contrast."""
+        return self.model.losses(output, batch.y, ids=batch.ids)
+
     def after_step(self, batch: Batch) -> None:
         """Write the batch into the queue and move the momentum encoder."""
         x, features = self._encoded or (None, None)
@@ -59,6 +64,17 @@ class WithMemory(Learner):
         if known is None and x is batch.x:
             known = features
         self.model.remember(batch.x, batch.y, features=known, ids=batch.ids)
+
+    def before_training(self, train: Split, tick: Callable[[], None]) -> None:
+        """Start slots from training rows as the weights of now encode them, where they are to."""
+        learned = self.model.synthetic
+        if learned is None or not learned.waits:
+            return
+        places = drawn_rows(train.labels, self.target, learned.slots_per_class)
+        encoded = list(self._encode(train, places, tick))
+        features = torch.cat([made for _, made in encoded])
+        labels = torch.cat([batch.y for batch, _ in encoded])
+        self.model.set_slots(self.model.config.slot_init, features, labels)
 
     def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
         """Write training rows again, with the weights of now, where rows vote by distance.
@@ -70,18 +86,24 @@ class WithMemory(Learner):
             return
         if not trains(self.model.backbone) and int(store.written) >= len(train):
             return  # what is stored is what the backbone gives
-        with evaluating(self.model.backbone), torch.no_grad():
-            for places in torch.split(torch.arange(len(train)), ENCODED_AT_ONCE):
-                batch = train.batch(places).to(self.model.anchors.device)
-                unknown = store.find(batch.ids) < 0 if store.bound is not None else None
-                features = batch.features
-                if features is None:
-                    features = self.model.backbone(batch.x)
-                self.model.remember(
-                    batch.x, batch.y, features=features, ids=batch.ids, ignore=unknown
-                )
-                tick()
+        for batch, features in self._encode(train, torch.arange(len(train)), tick):
+            unknown = store.find(batch.ids) < 0 if store.bound is not None else None
+            self.model.remember(batch.x, batch.y, features=features, ids=batch.ids, ignore=unknown)
         store.trim()
+
+    @torch.no_grad()
+    def _encode(
+        self, split: Split, places: Tensor, tick: Callable[[], None]
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """Yield rows and their features in eval mode, part by part."""
+        for part in torch.split(places, ENCODED_AT_ONCE):
+            batch = split.batch(part).to(self.model.anchors.device)
+            features = batch.features
+            if features is None:
+                with evaluating(self.model.backbone):
+                    features = self.model.backbone(batch.x)
+            yield batch, features
+            tick()
 
     def use(self, context: str) -> None:
         """Switch the model's inference context; in which order rows come is up to the caller."""

@@ -1,10 +1,11 @@
 """A method around a method: what the outer one adds survives checkpoints and device wrappers."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from hma.data import Batch
+from hma.data import Batch, Split
 from hma.methods.learner import Forward, Learner, OutputModule
 from hma.output import Output
 
@@ -64,6 +65,18 @@ class WrappedLearner(Learner):
     def loss_of(self, output: Output, batch: Batch) -> Tensor:
         """Return the loss of the inner learner."""
         return self.inner.loss_of(output, batch)
+
+    def losses(self, output: Output, batch: Batch) -> Tensor:
+        """Return the loss of each row of the inner learner."""
+        return self.inner.losses(output, batch)
+
+    def before_training(self, train: Split, tick: Callable[[], None]) -> None:
+        """Do what the inner learner does before the first step."""
+        self.inner.before_training(train, tick)
+
+    def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
+        """Do what the inner learner does before an evaluation."""
+        self.inner.before_evaluation(train, tick)
 
     def after_step(self, batch: Batch) -> None:
         """Do what the inner learner does after a step."""

@@ -129,6 +129,7 @@ class _Run:
                     training, save=save, progress=progress, log=self.log, stop=stop
                 )
                 training.between_steps = between.do_what_is_due
+                training.begin()
                 while not training.finished:
                     result = training.run_epoch()
                     self.watch.end_epoch()
