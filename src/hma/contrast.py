@@ -82,7 +82,7 @@ def supervised_contrast(
     scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
     shares = scores.log_softmax(dim=1).masked_fill(hidden, 0)
     total = agreement.sum(dim=1)  # (B,)
-    return -(agreement * shares).sum(dim=1) / torch.where(total > 0, total, 1)
+    return (agreement * -shares).sum(dim=1) / torch.where(total > 0, total, 1)
 
 
 def batch_rows(keys: Tensor, membership: Tensor, ids: Tensor | None) -> LabelledKeys:
