@@ -21,7 +21,7 @@ from hma.keyed_rows import KeyedRows
 from hma.memory import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features
 from hma.output import Output
-from hma.queue import checked_rows, rows_of_all_ranks
+from hma.queue import checked_ids, checked_rows, rows_of_all_ranks
 from hma.reading import MemoryReader
 from hma.slots import Examples, Start, belonging, most_rows, slot_start
 from hma.targets import Target, one_target
@@ -134,7 +134,8 @@ class HMA(HubMixin, MemoryReader):
             y: True labels, class ids ``(B,)`` or as the target has them.
             features: Features to store, ``(B, F)``, where the backbone need not run again.
             ignore: Rows not to store, ``(B,)`` of bool.
-            ids: Sample ids ``(B,)``, returned by :func:`hma.explain`; -1 where not given.
+            ids: Sample ids ``(B,)``, returned by :func:`hma.explain`; -1 where not given. Of rows
+                with the same id a memory with a row for each sample keeps the last.
         """
         if self.memory_frozen:
             raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
@@ -270,7 +271,7 @@ class HMA(HubMixin, MemoryReader):
             raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
         if self.real is None or not isinstance(self.real.queue, KeyedRows):
             raise ConfigError("forget needs a memory with a row for each sample: HMAConfig()")
-        return self.real.queue.forget(ids.to(self.anchors.device))
+        return self.real.queue.forget(checked_ids(ids, None, self.anchors.device))
 
     def reset_memory(self) -> None:
         """Forget every remembered row; slots, anchors and weights stay."""

@@ -20,6 +20,26 @@ class MemoryRows(NamedTuple):
     ignore: Tensor | None = None
 
 
+def checked_ids(ids: object, count: int | None, device: torch.device) -> Tensor:
+    """Return sample ids ``(count,)`` on ``device``, or say what does not fit.
+
+    A negative number is no id, and becomes -1.
+
+    >>> checked_ids([3, 4], 2, torch.device("cpu"))
+    Traceback (most recent call last):
+    TypeError: ids must be a tensor of whole numbers, got list; pass torch.tensor(ids)
+    """
+    if not isinstance(ids, Tensor):
+        raise TypeError(
+            f"ids must be a tensor of whole numbers, got {type(ids).__name__}; "
+            "pass torch.tensor(ids)"
+        )
+    expect_shape("ids", ids, count)
+    if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+        raise TypeError(f"ids must be of an integer dtype, got {ids.dtype}; pass ids.long()")
+    return ids.to(device).long().clamp(min=UNKNOWN)
+
+
 def checked_rows(
     target: Target, features: Tensor, y: Tensor, ignore: Tensor | None, ids: Tensor | None
 ) -> MemoryRows:
@@ -33,11 +53,14 @@ def checked_rows(
     labels = target.checked(y.to(device), count, ignore)
     if ids is None:
         ids = torch.full((count,), UNKNOWN, device=device)
-    expect_shape("ids", ids, count)
-    if ids.dtype.is_floating_point or ids.dtype.is_complex:
-        raise TypeError(f"ids must be of an integer dtype, got {ids.dtype}")
+    checked = checked_ids(ids, count, device)
+    if ids.device.type == "cpu" and bool((ids.long() < UNKNOWN).any()):  # else it waits
+        raise ValueError(
+            f"ids must be 0 or more, or {UNKNOWN} for a row without one, got {int(ids.min())}; "
+            "number the samples from 0"
+        )
     ignore = _with_rows_that_are_not_finite(features, ignore)
-    return MemoryRows(features, labels, ids.to(device).long(), ignore)
+    return MemoryRows(features, labels, checked, ignore)
 
 
 def _with_rows_that_are_not_finite(features: Tensor, ignore: Tensor | None) -> Tensor | None:

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 from hma.attention import Weights
 from hma.cache import ProjectionCache
-from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
+from hma.checks import (
+    expect_finite,
+    expect_shape,
+    expect_sizes,
+    expect_tensor,
+    other_sizes,
+)
 from hma.config import ConfigError, Context, HMAConfig
 from hma.errors import wrong_choice
 from hma.growing import Growing, growing_names
@@ -23,7 +29,8 @@ from hma.memory import (
 )
 from hma.momentum import follow
 from hma.output import Output
-from hma.targets import UNKNOWN, Target
+from hma.queue import checked_ids
+from hma.targets import Target
 from hma.tokens import LabelTokens
 from hma.voting import VotingRead
 
@@ -120,16 +127,15 @@ class MemoryReader(Growing):
                 "with its label; pass model(x, ids=ids), such as places in the data set, or set "
                 "leave_self_out=False"
             )
-        if ids is None:
-            ids = torch.full((len(features),), UNKNOWN, device=features.device)
-        expect_shape("ids", ids, len(features))
+        if ids is not None:
+            ids = checked_ids(ids, len(features), features.device)
         votes = self.vote.learn(
             features,
             self.real,
             self.synthetic,
-            ids=ids.to(features.device),
+            ids=ids if self.config.leave_self_out else None,
             candidates=self.config.candidates,
-            batch=self.config.batch_attention and self.config.leave_self_out,
+            batch=self.config.batch_attention,
             gather=self.config.gather_batch,
         )
         return self._headed(features) + votes

@@ -170,12 +170,12 @@ class VotingRead(nn.Module):
         stored: StoredRows,
         learned: LearnedRows | None,
         *,
-        ids: Tensor,
+        ids: Tensor | None,
         candidates: int | None,
         batch: bool,
         gather: bool,
     ) -> Tensor:
-        """Return the vote in training: no row meets a copy of itself.
+        """Return the vote in training: no row meets a copy of itself, if its id is given.
 
         Rows of the batch stand for their stored copies, with gradients; how they are labelled the
         store knows, so a row that was never remembered does not vote.
@@ -183,24 +183,25 @@ class VotingRead(nn.Module):
         Args:
             features: The batch, ``(B, F)``.
             stored, learned: The memories.
-            ids: Sample ids of the batch, ``(B,)``.
+            ids: Sample ids of the batch, ``(B,)``; rows that share one are the same row. None lets
+                each meet itself in what is stored, and nobody else of its batch.
             candidates: Stored rows drawn for the step; None takes all.
             batch: Whether rows of the batch vote for each other.
             gather: Whether these are the rows of all processes.
         """
         queue = stored.queue
         assert isinstance(queue, KeyedRows)
-        keys = self.keys(features)
-        mates, mate_ids = (gather_rows(keys), gather_rows(ids)) if gather else (keys, ids)
+        keys, drawn = self.keys(features), queue.drawn(candidates)
         groups: list[Projected | Chosen] = []
-        if batch:
-            places = queue.find(mate_ids)
-            labels = queue.labels[places.clamp(min=0)] if queue.size else None
-            if labels is not None:
-                hidden = (ids[:, None] == mate_ids) | (places < 0)  # (B, all)
-                groups.append(self.at(mates, labels, _bias(hidden, keys)))
-        drawn = queue.drawn(candidates)
-        hidden = ~queue.filled()[drawn] | torch.isin(queue.ids[drawn], mate_ids)
+        hidden = ~queue.filled()[drawn]
+        if ids is not None:
+            mates, mate_ids = (gather_rows(keys), gather_rows(ids)) if gather else (keys, ids)
+            hidden = hidden | torch.isin(queue.ids[drawn], mate_ids)
+            if batch and queue.size:
+                places = queue.find(mate_ids)
+                unseen = (ids[:, None] == mate_ids) | (places < 0)  # (B, all)
+                labels = queue.labels[places.clamp(min=0)]
+                groups.append(self.at(mates, labels, _bias(unseen, keys)))
         with (
             torch.no_grad()
         ):  # the batch and the queries learn the keys; this is dear and adds nothing

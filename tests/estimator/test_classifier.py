@@ -1,6 +1,7 @@
 """What a fitted classifier does: weights, repeatability, labels, columns, parts, explanations."""
 
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from torch import nn
 
 from hma.errors import UserError
 from hma.estimator import HMAClassifier
+from hma.row_order import OrderedRowsWarning
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 FEW = {"max_epochs": 3, "random_state": 0}
@@ -120,8 +122,13 @@ def test_a_row_alone_is_predicted_as_in_a_batch(fitted):
 
 def test_context_batch_lets_a_row_see_its_neighbours():
     model = HMAClassifier(similarity="dot", context="batch", **FEW).fit(IRIS, SPECIES)
-    alone = model.predict_proba(IRIS[:1])
-    assert not np.allclose(model.predict_proba(IRIS)[:1], alone, rtol=0, atol=1e-6)
+    order = np.random.default_rng(0).permutation(len(IRIS))
+    alone = model.predict_proba(IRIS[order[:1]])
+    assert not np.allclose(model.predict_proba(IRIS[order])[:1], alone, rtol=0, atol=1e-6)
+    with pytest.warns(OrderedRowsWarning, match="these rows come in an order") as noted:
+        model.predict(IRIS)  # setosa, then versicolor, then virginica
+    assert [Path(one.filename).name for one in noted] == ["classifier.py"]
+    assert HMAClassifier().context == "alone"
 
 
 # ------------------------------------------------------------------ labels and columns
@@ -172,7 +179,8 @@ def test_every_ablation_learns_with_its_own_parts(ablation):
     assert config.has_real_memory == (ablation in ("rma", "abd+rma", "hma"))
     assert (config.slots_per_class > 0) == (ablation in ("abd+syn", "hma"))
     assert config.batch_attention == (ablation not in ("rma", "param"))
-    assert model.score(IRIS, SPECIES) > 0.8
+    order = np.random.default_rng(0).permutation(len(IRIS))
+    assert model.score(IRIS[order], SPECIES[order]) > 0.8
 
 
 def test_label_dim_is_rounded_up_until_the_heads_fit():

@@ -9,7 +9,7 @@ from hma.cli.opening import opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.show import row_name, score_table
-from hma.cli.terminal import Terminal
+from hma.cli.terminal import Terminal, warnings_as_lines
 from hma.data import Source, labelled_rows
 from hma.runs import Run, Which
 from hma.runs.answers import ENDINGS
@@ -99,7 +99,7 @@ def predict(
         The file, .csv or .parquet; it appears when the last row is done.
     context
         'alone' never lets other rows change a row's prediction; 'batch' lets it see the rows
-        beside it in the source, --batch-size of them together.
+        beside it in the source, --batch-size of them together, and warns if they come in an order.
     which
         Ask this one alone, or the mixture; by default what hma train deployed.
     batch_size
@@ -117,7 +117,7 @@ def predict(
     done = 0
     terminal = Terminal()
     how: dict[str, Any] = {"which": which, "context": context, "batch_size": batch_size}
-    with counted(progress_for_terminal(lines=True), "predicting") as tick:
+    with counted(progress_for_terminal(lines=True), "predicting") as tick, warnings_as_lines():
         for done in predict_run(opened, rows, output, **how):
             tick(done, len(rows))
     terminal.say(f"wrote {done} predictions to {output}")

@@ -1,5 +1,8 @@
 """The terminal as commands write to it: text is text, whatever is in it."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -22,3 +25,12 @@ class Terminal(Console):
         """Return ``text`` as it is, made printable."""
         kept = {name: looks[name] for name in ("style", "justify", "overflow") if name in looks}
         return Text(printable(text), **kept)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show each warning as one line on stderr, without the place in the code."""
+    terminal = Terminal(stderr=True)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: terminal.say(f"hma: {message}")
+        yield

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from hma.estimator.rows import WeightedRows
 from hma.metrics import temperature_for
 from hma.model import HMA
+from hma.row_order import SerialCorrelation
 from hma.slots import drawn_rows
 from hma.training import Recipe
 from hma.training.calibration import cool
@@ -166,6 +167,16 @@ def logits_of(model: HMA, x: Tensor, batch_size: int) -> Tensor:
     model.eval()
     size = batch_size if model.context == "batch" else ROWS_AT_ONCE
     return torch.cat([model(part) for part in torch.split(x, size)])
+
+
+def answers_of(model: HMA, x: Tensor, batch_size: int) -> Tensor:
+    """Return the logits of new rows; warn where rows that see each other come in an order."""
+    logits = logits_of(model, x, batch_size)
+    if model.context == "batch":
+        following = SerialCorrelation()
+        following.add(model.target.expected(logits))
+        following.warn(stacklevel=4)
+    return logits
 
 
 def mean_loss(model: HMA, rows: TensorRows, batch_size: int) -> float:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from hma.backbones.binned_mlp import BinnedMLP
 from hma.errors import UserError
 from hma.estimator.learning import (
+    answers_of,
     logits_of,
     on_device,
     own_randomness,
@@ -248,10 +249,9 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _logits(self, X: Any) -> Tensor:  # noqa: N803
         inputs = self._inputs(X)
-        logits = logits_of(self.model_, inputs, int(self.batch_size)).double().cpu()
-        if self.linear_ is None:
-            return logits
-        return self.linear_.mixed(logits, inputs, self.model_.target)
+        logits = answers_of(self.model_, inputs, int(self.batch_size)).double().cpu()
+        linear, target = self.linear_, self.model_.target
+        return logits if linear is None else linear.mixed(logits, inputs, target)
 
     def explain(self, X: Any) -> Explanation:  # noqa: N803
         """Say which training rows and slots each prediction looked at.

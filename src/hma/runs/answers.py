@@ -14,6 +14,7 @@ from hma.methods import Learner
 from hma.methods.cached_features import Tick, encoded_once
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
+from hma.row_order import SerialCorrelation
 from hma.runs.folder import ENCODED, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
@@ -91,7 +92,8 @@ def predict(
     """Write a prediction for every row into a CSV or Parquet file; yield the rows done so far.
 
     The file appears whole when the last row is done; memory does not grow with the input. Rows
-    are taken as the source has them, so in context 'batch' a row sees its neighbours there. The
+    are taken as the source has them, so in context 'batch' a row sees its neighbours there; where
+    they come in an order, :class:`hma.row_order.OrderedRowsWarning` says so at the end. The
     learner that the run deployed answers, unless ``which`` names another.
     """
     learner = run.learner(run.deployed.which if which is None else which)
@@ -100,17 +102,20 @@ def predict(
     pictures = source.kind == "image"  # a picture is known by the name of its file
     columns: dict[str, Content] = {"row": "text" if pictures else "place"}
     columns |= columns_of(target, names)
-    done = 0
+    done, following = 0, SerialCorrelation()
     with written_whole(output) as temporary, prediction_file(temporary, columns) as write:
         for batch in stream(run.preparation, source, batch_size):
             with torch.no_grad():
                 said = target.expected(learner.predict(batch))
+            following.add(said)
             places = batch.ids.tolist()
             rows = [source.describe(place) for place in places] if pictures else places
             answers = (_cells(target, names, values) for values in said.tolist())
             write([(row, *cells) for row, cells in zip(rows, answers, strict=True)])
             done += len(places)
             yield done
+    if context == "batch":
+        following.warn()
 
 
 def columns_of(target: Target, names: Sequence[str]) -> dict[str, Content]:

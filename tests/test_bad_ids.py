@@ -1,0 +1,202 @@
+"""Sample ids and memories that nobody wished for: an error in one line, or a defined answer."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import hma
+from hma import HMA, HMAConfig
+from hma.config import ConfigError
+from hma.targets import Classes, Number, SoftClasses, YesNo
+
+WIDTH = 6
+TARGETS = [Classes(3), Classes(1), SoftClasses(3), YesNo(2), Number(centre=5.0, scale=2.0)]
+
+
+def labels_of(target, rows):
+    if isinstance(target, Number):
+        return torch.randn(rows)
+    if isinstance(target, YesNo):
+        return (torch.rand(rows, target.count) > 0.5).float()
+    if isinstance(target, SoftClasses):
+        return torch.rand(rows, target.count).softmax(dim=1)
+    return torch.arange(rows) % target.table_rows
+
+
+def model_of(target=None, rows=8, **config):
+    torch.manual_seed(0)
+    target = target or Classes(3)
+    config = {"vote": "added", "key_dim": 4, "key_dropout": 0.0, "candidates": None} | config
+    model = HMA(nn.Linear(3, WIDTH), config=HMAConfig(**config), target=target, feature_dim=WIDTH)
+    x, y = torch.randn(rows, 3), labels_of(target, rows)
+    if rows:
+        model.remember(x, y, ids=torch.arange(rows))
+    return model.train(), x, y
+
+
+def expect_finite_step(model, x, y, ids):
+    """Loss and every gradient are finite."""
+    model.zero_grad()
+    loss = model.target.loss(model(x, ids=ids), y).mean()
+    loss.backward()
+    assert math.isfinite(float(loss.detach()))
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all(), name
+
+
+# ------------------------------------------------------------------------------ ids
+
+
+@torch.no_grad()
+def test_rows_that_share_an_id_are_hidden_from_each_other():
+    model, x, _ = model_of()
+    ids = torch.tensor([2, 5, 2])
+    batch = torch.stack([x[2], x[5], x[2] + 0.1])
+    before = model(batch, ids=ids)
+    place = int(model.real.queue.find(torch.tensor([2])))
+    model.real.queue.labels[place] = (model.real.queue.labels[place] + 1) % 3
+    after = model(batch, ids=ids)
+    torch.testing.assert_close(after[[0, 2]], before[[0, 2]])
+    assert not torch.allclose(after[1], before[1])
+
+
+@pytest.mark.parametrize("queue_size", [None, 3])
+def test_of_rows_that_share_an_id_the_last_is_stored(queue_size):
+    model, x, _ = model_of(rows=0, queue_size=queue_size)
+    x = torch.randn(4, 3)
+    model.remember(x, torch.tensor([0, 1, 2, 0]), ids=torch.tensor([7, 3, 7, 7]))
+    state = model.memory_state()
+    assert dict(zip(state.ids.tolist(), state.labels.tolist(), strict=True)) == {3: 1, 7: 0}
+    torch.testing.assert_close(state.features, model.backbone(x[[1, 3]]).detach())
+
+
+@pytest.mark.parametrize("leave_self_out", [True, False])
+@torch.no_grad()
+def test_only_a_model_that_leaves_nothing_out_lets_a_row_meet_itself(leave_self_out):
+    model, x, y = model_of(leave_self_out=leave_self_out)
+    model.vote.log_sharpness.fill_(4.0)
+    model.head.weight.zero_(), model.head.bias.zero_()
+    told = model(x, ids=torch.arange(8)).argmax(dim=1) == y
+    assert bool(told.all()) == (not leave_self_out)
+
+
+@torch.no_grad()
+def test_without_ids_anywhere_a_model_that_leaves_nothing_out_still_reads_its_rows():
+    model, x, y = model_of(rows=0, leave_self_out=False)
+    x, y = torch.randn(6, 3), torch.arange(6) % 3
+    model.remember(x, y)
+    model.vote.log_sharpness.fill_(4.0)
+    model.head.weight.zero_(), model.head.bias.zero_()
+    assert torch.equal(model(x).argmax(dim=1), y)
+
+
+@torch.no_grad()
+def test_a_row_without_an_id_reads_no_other_without_one_because_it_may_be_itself():
+    model, x, y = model_of(rows=0)
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    none = torch.full((4,), -1)
+    model.remember(x, y, ids=none)
+    plain = model.head(model.backbone(x)).softmax(dim=1)
+    torch.testing.assert_close(model(x, ids=none).softmax(dim=1), plain)
+    read = model(x, ids=torch.arange(4)).softmax(dim=1)
+    assert not torch.allclose(read, plain, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        ([0, 1], TypeError, "ids must be a tensor of whole numbers, got list"),
+        (torch.tensor([0.0, 1.0]), TypeError, "ids must be of an integer dtype, got torch.float32"),
+        (torch.tensor([True, False]), TypeError, "ids must be of an integer dtype, got torch.bool"),
+        (torch.tensor([0, 1, 2]), ValueError, r"ids must have shape \(2,\), got \(3,\)"),
+        (torch.tensor([[0], [1]]), ValueError, r"ids must have shape \(2,\), got \(2, 1\)"),
+    ],
+)
+def test_ids_that_are_none_are_refused_in_reading_and_in_writing(ids, error, message):
+    model, x, y = model_of()
+    with pytest.raises(error, match=message) as caught:
+        model(x[:2], ids=ids)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(error, match=message):
+        model.remember(x[:2], y[:2], ids=ids)
+
+
+def test_negative_ids_are_refused_before_they_fill_the_memory():
+    model, x, y = model_of()
+    with pytest.raises(ValueError, match=r"ids must be 0 or more, or -1 .* got -5; number the"):
+        model.remember(x[:2], y[:2], ids=torch.tensor([-5, 1]))
+    assert len(model.memory_state().ids) == 8
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int16])
+def test_ids_of_any_integer_dtype_are_the_same_ids(dtype):
+    model, x, y = model_of()
+    ids = torch.tensor([3, 4])
+    wanted = model(x[3:5], ids=ids)
+    torch.testing.assert_close(model(x[3:5], ids=ids.to(dtype)), wanted)
+    model.remember(x[3:5], y[3:5], ids=ids.to(dtype))
+    assert model.memory_state().ids.tolist() == list(range(8))
+    assert model.forget(ids.to(dtype)) == 2
+
+
+def test_what_to_forget_is_checked():
+    with pytest.raises(TypeError, match="ids must be a tensor of whole numbers, got int"):
+        model_of()[0].forget(3)
+
+
+# ------------------------------------------------------------------------- memories
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.kind} {target.outputs}")
+@pytest.mark.parametrize("case", ["empty", "one row", "all hidden", "larger than the data"])
+def test_a_step_is_finite_whatever_there_is_to_read(target, case):
+    model, x, y = model_of(
+        target,
+        rows=0 if case == "empty" else 8,
+        queue_size=1000 if case == "larger than the data" else None,
+        batch_attention=case != "all hidden",
+        slots_per_class=0,
+    )
+    x, y = (torch.randn(8, 3), labels_of(target, 8)) if case == "empty" else (x, y)
+    rows = slice(0, 1) if case == "one row" else slice(None)
+    ids = torch.arange(8)[rows]
+    expect_finite_step(model, x[rows], y[rows], ids)
+    if case in ("empty", "all hidden"):
+        said, plain = (
+            target.expected(z) for z in (model(x, ids=ids), model.head(model.backbone(x)))
+        )
+        torch.testing.assert_close(said, plain, atol=1e-4, rtol=1e-4)
+    if case == "larger than the data":
+        assert model.memory_state().ids.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("slots", [0, 2])
+def test_a_memory_of_one_class_has_a_finite_loss_for_all_and_an_explanation(slots):
+    model, x, y = model_of(rows=0, slots_per_class=slots)
+    x, y = torch.randn(8, 3), torch.arange(8) % 3
+    model.remember(x, torch.zeros(8, dtype=torch.long), ids=torch.arange(8))
+    expect_finite_step(model, x, y, torch.arange(8))
+    found = hma.explain(model.eval(), x)
+    for part in (found.probabilities, found.queue, found.slots, found.by_class):
+        assert part.isfinite().all()
+    assert (found.by_class[:, 0] > found.by_class[:, 1]).all()
+
+
+@pytest.mark.parametrize("log_sharpness", [1e6, -1e6, math.inf])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.kind} {target.outputs}")
+def test_a_temperature_that_ran_away_is_bounded(target, log_sharpness):
+    model, x, y = model_of(target)
+    with torch.no_grad():
+        model.vote.log_sharpness.fill_(log_sharpness)
+    expect_finite_step(model, x, y, torch.arange(8))
+    bound = math.exp(math.copysign(4.0, log_sharpness)) / 2
+    assert float(model.vote.sharpness.detach()) == pytest.approx(bound)
+    assert model.eval()(1e4 * x).isfinite().all()
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_no_candidates_are_no_configuration(count):
+    with pytest.raises(ConfigError, match=f"candidates must be at least 1, got {count}"):
+        HMAConfig(candidates=count)
