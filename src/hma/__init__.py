@@ -11,7 +11,7 @@ from hma.config import ConfigError, HMAConfig
 from hma.contributions import Contributions, contributions
 from hma.diagnostics import queue_diagnostics, slot_diagnostics
 from hma.explain import Explanation, explain
-from hma.memory import MemoryState
+from hma.memory_state import MemoryState
 from hma.model import HMA
 from hma.released import load_released
 

@@ -18,7 +18,7 @@ from hma.contrast import (
 )
 from hma.hub import HubMixin
 from hma.keyed_rows import KeyedRows
-from hma.memory import MemoryState, copied_out
+from hma.memory_state import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features
 from hma.output import Output
 from hma.queue import checked_ids, checked_rows, rows_of_all_ranks

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from hma.extras import needed
-from hma.memory import MemoryState
+from hma.memory_state import MemoryState
 from hma.report.run.groups import membership
 from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Floats, Integers
