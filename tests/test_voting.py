@@ -21,7 +21,8 @@ WIDTH = 6
 
 def model_of(target, rows=12, seed=0, **config):
     torch.manual_seed(seed)
-    config = HMAConfig(**{"key_dim": 4, "key_dropout": 0.0, "candidates": None} | config)
+    usual = {"vote": "added", "key_dim": 4, "key_dropout": 0.0, "candidates": None}
+    config = HMAConfig(**usual | config)
     model = HMA(nn.Linear(3, WIDTH), config=config, target=target, feature_dim=WIDTH)
     x = torch.randn(rows, 3)
     y = labels_of(target, rows)

@@ -35,6 +35,7 @@ SHAPE = {
     "target": Default(dict | None),
     "num_classes": Default(int, 0),  # of models before there were other targets
     "feature_dim": int,
+    "key_width": Default(int, 0),
     "frozen": bool,
     "config": dict,
     "weights": str,
@@ -104,7 +105,8 @@ def _write(model: HMA, folder: Path, stored: Path | None) -> None:
         description = {
             "format": FORMAT,
             "target": model.target.to_json(),
-            "feature_dim": model.feature_dim,
+            "feature_dim": model.feature_dim - model.key_width,
+            "key_width": model.key_width,
             "frozen": model.memory_frozen,
             "config": asdict(replace(model.config, context=model.context)),
             "weights": first,
@@ -147,7 +149,13 @@ def _unlink(paths: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def load(directory: str | Path, backbone: nn.Module, *, target: Target | None = None) -> HMA:
+def load(
+    directory: str | Path,
+    backbone: nn.Module,
+    *,
+    target: Target | None = None,
+    key_encoder: nn.Module | None = None,
+) -> HMA:
     """Return the model saved in ``directory``, in eval mode.
 
     Args:
@@ -155,12 +163,13 @@ def load(directory: str | Path, backbone: nn.Module, *, target: Target | None = 
         backbone: A module of the architecture that was saved; its weights are replaced, but
             only after the whole checkpoint has been checked.
         target: The target that was saved, where it is one of your own.
+        key_encoder: A module of the architecture that was saved, where HMA was built with one.
     """
     folder = Path(directory)
     description = _read_manifest(folder)
     while True:
         try:
-            return _load(folder, description, backbone, target)
+            return _load(folder, description, backbone, target, key_encoder)
         except MissingFileError as error:  # by a save that went on meanwhile, or for good
             before, description = description, _read_manifest(folder)
             if before == description:
@@ -170,7 +179,11 @@ def load(directory: str | Path, backbone: nn.Module, *, target: Target | None = 
 
 
 def _load(
-    folder: Path, description: Mapping[str, Any], backbone: nn.Module, given: Target | None
+    folder: Path,
+    description: Mapping[str, Any],
+    backbone: nn.Module,
+    given: Target | None,
+    key_encoder: nn.Module | None,
 ) -> HMA:
     """Build the model without memory first, so that nothing is allocated which does not fit."""
     files = _files(folder, description)
@@ -180,7 +193,7 @@ def _load(
     try:
         target = _target(description, given)
         with torch.device("meta"):
-            sketch = _build(description, backbone, target)
+            sketch = _build(description, backbone, target, key_encoder)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise CheckpointError(f"{folder} cannot be loaded: {reason(error)}") from error
     saved = _match_slow_copy(saved, sketch, ())
@@ -191,7 +204,7 @@ def _load(
             f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
         )
     state = _match_slow_copy(_read_all(dict.fromkeys(files)), sketch, torch.tensor(0))
-    model = _build(description, backbone, target)
+    model = _build(description, backbone, target, key_encoder)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
     model.load_state_dict(state)
@@ -201,10 +214,21 @@ def _load(
     return model
 
 
-def _build(description: Mapping[str, Any], backbone: nn.Module, target: Target) -> HMA:
-    # of models from before there was another design
-    config = HMAConfig.from_dict({"similarity": "dot"} | description["config"])
-    return HMA(backbone, config=config, target=target, feature_dim=description["feature_dim"])
+def _build(
+    description: Mapping[str, Any],
+    backbone: nn.Module,
+    target: Target,
+    key_encoder: nn.Module | None,
+) -> HMA:
+    config = HMAConfig.from_dict(HMAConfig.from_before(description["config"]))
+    width = description["feature_dim"]
+    model = HMA(backbone, config=config, target=target, feature_dim=width, key_encoder=key_encoder)
+    if model.key_width != description["key_width"]:
+        raise ValueError(
+            f"it was saved with a key_encoder of width {description['key_width']}, here it has "
+            f"{model.key_width}; pass hma.load(..., key_encoder=...) as HMA was built with"
+        )
+    return model
 
 
 def _target(description: Mapping[str, Any], given: Target | None) -> Target:

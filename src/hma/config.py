@@ -13,7 +13,8 @@ Readout = Literal["all", "features", "label"]
 Context = Literal["batch", "alone", "anchors"]
 EmptyReads = Literal["skip", "keep"]
 Similarity = Literal["dot", "distance"]
-Vote = Literal["added", "gated", "alone"]
+Vote = Literal["mixed", "added", "gated", "alone"]
+KeyView = Literal["inputs", "features"]
 
 PAPER: dict[str, Any] = {"similarity": "dot", "queue_size": 512, "slots_per_class": 16}
 
@@ -57,10 +58,15 @@ class HMAConfig:
     'distance'."""
     slots_per_class: int = 0
     """Learnable rows for each class."""
-    vote: Vote = "added"
-    """For 'distance': votes are added to the head's logits, added through a gate that starts at 0,
-    or answer alone."""
-    key_dim: int = 64
+    vote: Vote = "mixed"
+    """For 'distance': 'mixed' learns the keys after backbone and head, and answers with the
+    probabilities of both, each with the share that held-out rows give it. The others train keys
+    and backbone together: votes are 'added' to the head's logits, 'gated' (added through a gate
+    that starts at 0), or answer 'alone'."""
+    key_view: KeyView = "inputs"
+    """For 'distance': keys are made of the inputs, where the backbone offers a view of them or a
+    ``key_encoder`` is given, or of the 'features' that the head reads."""
+    key_dim: int = 128
     """For 'distance': width of the keys that distances are measured between."""
     key_dropout: float = 0.3
     """For 'distance': share of the features that a key does without in training."""
@@ -126,6 +132,11 @@ class HMAConfig:
         return self.similarity == "distance"
 
     @property
+    def mixes(self) -> bool:
+        """Whether the vote is learned apart and mixed with what the head says."""
+        return self.votes and self.vote == "mixed"
+
+    @property
     def sees_batch(self) -> bool:
         """Whether a prediction may depend on the other rows of its batch."""
         return self.batch_attention and not self.votes
@@ -170,6 +181,12 @@ class HMAConfig:
             wanted = ", ".join(f"{name}={fixed[name]!r}" for name in clashes)
             raise ConfigError(f"the row {row!r} fixes {wanted}; leave {', '.join(clashes)} out")
         return cls.paper(**changes | fixed)
+
+    @classmethod
+    def from_before(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return values that were written when there were fewer fields, with what they meant."""
+        values = {"similarity": "dot"} | values
+        return values if values["similarity"] == "dot" else {"key_view": "features"} | values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

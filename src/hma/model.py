@@ -17,6 +17,7 @@ from hma.contrast import (
     stored_keys,
 )
 from hma.hub import HubMixin
+from hma.key_learning import EncodedRows, learn_memory
 from hma.keyed_rows import KeyedRows
 from hma.memory_state import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features
@@ -25,6 +26,7 @@ from hma.queue import checked_ids, checked_rows, rows_of_all_ranks
 from hma.reading import MemoryReader
 from hma.slots import Examples, Start, belonging, most_rows, slot_start
 from hma.targets import Target, one_target
+from hma.views import TwoViews, with_key_view
 
 
 class HMA(HubMixin, MemoryReader):
@@ -41,6 +43,9 @@ class HMA(HubMixin, MemoryReader):
             several yes/no labels, a number; see :mod:`hma.targets`.
         feature_dim: Width of the features, ``F``; read from the backbone's ``num_features``
             or ``feature_dim`` if it has one.
+        key_encoder: What keys are made of, beside the backbone: a module that maps the same batch
+            to ``(B, E)``, see :class:`hma.views.TwoViews`. By default a view of its inputs that
+            the backbone offers by a method ``key_view``, or else its features.
 
     Shape:
         - input: whatever the backbone takes; output: ``(B, C)``.
@@ -64,12 +69,23 @@ class HMA(HubMixin, MemoryReader):
         *,
         target: Target | None = None,
         feature_dim: int | None = None,
+        key_encoder: nn.Module | None = None,
     ) -> None:
-        width = feature_dim_of(backbone, feature_dim)
-        kind, config = one_target(num_classes, target), config or HMAConfig()
+        config = config or HMAConfig()
+        kind, keys = one_target(num_classes, target), 0
+        if key_encoder is not None and not config.votes:
+            raise ConfigError(
+                "key_encoder needs similarity='distance', got 'dot'; leave it out, or take "
+                "HMAConfig()"
+            )
         if config.contrastive:
             expect_classes(kind)
-        super().__init__(backbone, kind, width, config)
+        feature_dim = feature_dim_of(backbone, feature_dim)
+        if config.votes:
+            offered = config.key_view == "inputs"
+            backbone, keys = with_key_view(backbone, key_encoder, feature_dim, offered=offered)
+            feature_dim = backbone.feature_dim if isinstance(backbone, TwoViews) else feature_dim
+        super().__init__(backbone, kind, feature_dim, config, keys)
 
     # ----------------------------------------------------------- what training lowers
 
@@ -100,6 +116,8 @@ class HMA(HubMixin, MemoryReader):
         expect_classes(self.target)
         labels = self.target.checked(y.to(features.device), len(features))
         keys: Keys = nn.Identity() if self.vote is None else self.vote.keys
+        if self.config.mixes:  # keys are learned apart: it is the backbone that contrast shapes
+            keys = self._for_head
         known = None if ids is None else ids.to(features.device)
         batch = batch_rows(keys(self._checked(features)), self.target.membership(labels), known)
         memory = []
@@ -109,6 +127,9 @@ class HMA(HubMixin, MemoryReader):
             memory.append(slot_keys(self.synthetic, self.target, keys))
         config = self.config
         return contrast_of_batch(batch, memory, config.contrast_temperature, config.gather_batch)
+
+    def _for_head(self, features: Tensor) -> Tensor:
+        return features[:, : self.feature_dim - self.key_width]
 
     # ------------------------------------------------------------------ writing
 
@@ -143,7 +164,7 @@ class HMA(HubMixin, MemoryReader):
             self.synthetic.warn_if_waiting()
         if self.real is None or not self.config.has_real_memory:
             return
-        if ids is None and self.training and self.config.votes and self.config.leave_self_out:
+        if ids is None and self.training and self._needs_ids:
             raise ValueError(
                 "ids must be given in training, so that no row reads its own stored copy; pass "
                 "remember(x, y, ids=ids), or set leave_self_out=False"
@@ -160,6 +181,11 @@ class HMA(HubMixin, MemoryReader):
         self.real.queue.write(rows, values)
         if self.momentum_encoder is not None:
             self.momentum_encoder.update(self.backbone)
+
+    @property
+    def _needs_ids(self) -> bool:
+        """Whether a row could meet its own stored copy while the backbone trains."""
+        return self.config.votes and self.config.leave_self_out and not self.config.mixes
 
     @torch.no_grad()
     def encode_for_memory(self, x: Any) -> Tensor:
@@ -260,6 +286,44 @@ class HMA(HubMixin, MemoryReader):
             with torch.no_grad(), evaluating(self.backbone):
                 features = expect_tensor("features", self.backbone(x))
             self.remember(x, y, features=features, ids=ids)
+
+    def learn_memory(
+        self,
+        batches: Iterable[tuple[Any, ...]],
+        held_out: Iterable[tuple[Any, ...]] = (),
+        *,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Give a backbone that is trained its memory: remember rows and learn what they are worth.
+
+        For ``vote='mixed'``, once, after training; backbone and head stay as they are. Returns
+        what was found: ``memory_share`` of the answer, ``key_steps``, ``validation_loss``.
+
+        Args:
+            batches: Training rows, ``(x, y)`` or ``(x, y, ids)`` each; without ids rows are
+                numbered as they come.
+            held_out: Rows that nothing was learned from, ``(x, y)`` each: they decide when to stop
+                and how much the memory counts. Without them it counts half.
+            seed: Decides every random draw.
+        """
+        rows = self._encoded(batches)
+        if rows is None:
+            raise ValueError("batches must hold at least one row, got none")
+        return learn_memory(self, rows, self._encoded(held_out), seed=seed)
+
+    @torch.no_grad()
+    def _encoded(self, batches: Iterable[tuple[Any, ...]]) -> EncodedRows | None:
+        """Return the rows of batches as the backbone encodes them in eval mode."""
+        features, labels, given = [], [], []
+        with evaluating(self.backbone):
+            for x, y, *ids in batches:
+                features.append(expect_tensor("features", self.backbone(x)).detach())
+                labels.append(y.to(self.anchors.device))
+                given += ids
+        if not features:
+            return None
+        every = torch.cat(given).to(self.anchors.device) if given else None
+        return EncodedRows(torch.cat(features), torch.cat(labels), every)
 
     def forget(self, ids: Tensor) -> int:
         """Take the rows of these samples out of the real memory; return how many there were.

@@ -32,7 +32,7 @@ from hma.output import Output
 from hma.queue import checked_ids
 from hma.targets import Target
 from hma.tokens import LabelTokens
-from hma.voting import VotingRead
+from hma.voting import VotingRead, voting_read
 
 
 class Trace(NamedTuple):
@@ -51,13 +51,20 @@ class MemoryReader(Growing):
         target: What a label is.
         feature_dim: Width of the features, ``F``.
         config: Sizes and switches.
+        key_width: How many features, the last ones, keys alone are made of; 0 for a backbone
+            with one view, of which head and keys read all.
     """
 
     growing = ("anchors",)
     anchors: Tensor
 
     def __init__(
-        self, backbone: nn.Module, target: Target, feature_dim: int, config: HMAConfig
+        self,
+        backbone: nn.Module,
+        target: Target,
+        feature_dim: int,
+        config: HMAConfig,
+        key_width: int = 0,
     ) -> None:
         super().__init__()
         expect_sizes(feature_dim, config)
@@ -66,6 +73,7 @@ class MemoryReader(Growing):
         self.num_classes = target.outputs
         self.num_labels = len(target.prototypes())
         self.feature_dim = feature_dim
+        self.key_width = key_width
         self.memory_frozen = False
         self._context: Context = "alone" if config.votes else config.context
         self._cache = ProjectionCache()
@@ -86,8 +94,9 @@ class MemoryReader(Growing):
         self.head = nn.Linear(read, self.num_classes)
         self.vote: VotingRead | None = None
         if config.votes:
-            gate = 0.0 if config.vote == "gated" else 1.0
-            self.vote = VotingRead(target, feature_dim, config.key_dim, gate, config.key_dropout)
+            self.vote = voting_read(target, feature_dim, key_width, config)
+        if config.mixes and self.synthetic is not None:
+            self.synthetic.requires_grad_(False)  # learned with the keys, not with the backbone
         if config.votes and config.vote == "alone":
             for weight in self.head.parameters():
                 nn.init.zeros_(weight.requires_grad_(False))
@@ -113,6 +122,8 @@ class MemoryReader(Growing):
         self, features: Tensor, *, context: Context | None = None, ids: Tensor | None = None
     ) -> Tensor:
         """Return the logits of features that the backbone has already made."""
+        if self.training and self.config.mixes:
+            return self.headed(self._checked(features))
         if self.vote is not None and self.training and self.real is not None:
             return self._learned_vote(self._checked(features), ids)
         return self.trace(features, context=context).logits
@@ -138,9 +149,10 @@ class MemoryReader(Growing):
             batch=self.config.batch_attention,
             gather=self.config.gather_batch,
         )
-        return self._headed(features) + votes
+        return self.headed(features) + votes
 
-    def _headed(self, tokens: Tensor) -> Tensor:
+    def headed(self, tokens: Tensor) -> Tensor:
+        """Return what the linear head alone says of features, or of tokens after the reads."""
         logits: Tensor = self.head(tokens[:, self._readout])  # (B, D) -> (B, C)
         return logits
 
@@ -166,8 +178,9 @@ class MemoryReader(Growing):
         context = self._context if context is None else self._allowed(context)
         memories = self._memories(context) if memories is None else memories
         if self.vote is not None:
-            votes, real, synthetic = self.vote.answer(features, memories, self.real)
-            return Trace(self._headed(features) + votes, real, synthetic)
+            ballot = self.vote.answer(features, memories, self.real)
+            logits = self.vote.joined(self.headed(features), ballot)
+            return Trace(logits, ballot.stored, ballot.learned)
         tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
         real = synthetic = None
         if isinstance(self.real, RealMemory):
@@ -175,7 +188,7 @@ class MemoryReader(Growing):
         if isinstance(self.synthetic, SyntheticMemory):
             whole = self.config.batch_attention and (self.training or context == "batch")
             tokens, synthetic = self.synthetic(tokens, memories.synthetic, neighbours=whole)
-        return Trace(self._headed(tokens), real, synthetic)
+        return Trace(self.headed(tokens), real, synthetic)
 
     @property
     def context(self) -> Context:
@@ -200,6 +213,8 @@ class MemoryReader(Growing):
 
     @property
     def _readout(self) -> slice:
+        if self.config.votes:
+            return slice(None, self.feature_dim - self.key_width)
         slices = {
             "all": slice(None),
             "features": slice(None, self.feature_dim),

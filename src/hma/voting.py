@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.attention import Chosen, Projected, Weights
+from hma.config import HMAConfig
 from hma.distributed import gather_rows
 from hma.keyed_rows import KeyedRows
 from hma.memory import LearnedRows, Memories, StoredRows
@@ -18,15 +19,21 @@ MOST_SHARPENED = 4.0
 """Bound of the learned logarithm of the sharpness, so that it cannot run away."""
 
 
+EVEN = 0.5
+"""Share of a vote that no held-out row has weighed yet."""
+
+
 class Ballot(NamedTuple):
     """What a read by distance found.
 
     Shape:
-        - ``logits``: ``(B, outputs)``, to be added to those of the head.
+        - ``logits``: ``(B, outputs)``, to be joined with those of the head.
+        - ``heard``: ``(B,)``, 1 where rows voted and 0 where there is none.
         - ``stored``, ``learned``: the share of each row that voted; None where there is none.
     """
 
     logits: Tensor
+    heard: Tensor
     stored: Weights | None
     learned: Weights | None
 
@@ -37,6 +44,9 @@ class VotingRead(nn.Module):
     .. math:: k = W_k \mathrm{LN}(f), \quad w_j = \mathrm{softmax}_j(-e^t |k - k_j|^2 / \sqrt{K}),
         \quad z = g \log \sum_j w_j y_j
 
+    The answer is :math:`z` added to the logits of the head, or both as probabilities, mixed:
+    :math:`(1 - s)\, p_{head} + s \sum_j w_j y_j`, so that a row's part in it is :math:`s w_j`.
+
     One key serves queries, stored rows and slots. Squares are multiplied out, so a row is scored
     by a product with its key and a bias of its own: :class:`hma.attention.Projected` holds both.
 
@@ -46,6 +56,9 @@ class VotingRead(nn.Module):
         key_dim: Width of a key, ``K``.
         gate: Where ``g`` starts; 0 starts as if there were no memory.
         dropout: Share of the features that a key does without in training.
+        first: Feature that keys begin with; those before are of another view, for the head alone.
+        mixed: Answer beside the head, each with its share, instead of adding to its logits. What
+            is learned here is then learned apart, see :mod:`hma.key_learning`.
 
     Example:
         >>> from hma.targets import Classes
@@ -56,6 +69,8 @@ class VotingRead(nn.Module):
         (torch.Size([2, 3]), torch.Size([1, 2, 5]))
     """
 
+    share: Tensor | None
+
     def __init__(
         self,
         target: Target,
@@ -63,14 +78,28 @@ class VotingRead(nn.Module):
         key_dim: int,
         gate: float = 1.0,
         dropout: float = 0.0,
+        *,
+        first: int = 0,
+        mixed: bool = False,
     ) -> None:
         super().__init__()
         self.target = target
-        self.norm = nn.LayerNorm(feature_dim)
+        self.first = first
+        self.norm = nn.LayerNorm(feature_dim - first)
         self.dropout = nn.Dropout(dropout)
-        self.to_keys = nn.Linear(feature_dim, key_dim)
+        self.to_keys = nn.Linear(feature_dim - first, key_dim)
         self.log_sharpness = nn.Parameter(torch.zeros(()))
         self.gate = nn.Parameter(torch.tensor(gate))
+        self.register_buffer("share", torch.tensor(EVEN) if mixed else None)
+        if mixed:
+            self.requires_grad_(False)
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Give keys and sharpness a first value, as a new read has them."""
+        self.norm.reset_parameters()
+        self.to_keys.reset_parameters()
+        self.log_sharpness.zero_()
 
     @property
     def sharpness(self) -> Tensor:
@@ -80,7 +109,7 @@ class VotingRead(nn.Module):
 
     def keys(self, features: Tensor) -> Tensor:
         """Return where features lie, ``(N, F)`` to ``(N, K)``."""
-        keys: Tensor = self.to_keys(self.dropout(self.norm(features)))
+        keys: Tensor = self.to_keys(self.dropout(self.norm(features[:, self.first :])))
         return keys
 
     def project(self, features: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:
@@ -160,9 +189,22 @@ class VotingRead(nn.Module):
             groups.append(memories.synthetic)
         logits, weights = self(features, groups, keys)
         none = keys.new_zeros(1, len(keys), 1)
+        heard = none[0, :, 0] + sum(one[0].sum(dim=-1) for one in weights)
         shares = [Weights(none, one) for one in weights]
         rows = shares.pop(0)._replace(places=places) if memories.real is not None else None
-        return Ballot(logits, rows, shares[0] if shares else None)
+        return Ballot(logits, heard, rows, shares[0] if shares else None)
+
+    def joined(self, headed: Tensor, ballot: Ballot) -> Tensor:
+        """Return the logits of head and vote together, ``(B, outputs)``.
+
+        Args:
+            headed: Those of the head.
+            ballot: What the rows said; where none did, the head answers alone.
+        """
+        if self.share is None:
+            return headed + ballot.logits
+        share = self.share * ballot.heard
+        return self.target.mixed([headed, ballot.logits], torch.stack([1 - share, share]))
 
     def learn(
         self,
@@ -214,6 +256,19 @@ class VotingRead(nn.Module):
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"bounded at {MOST_SHARPENED}"
+
+
+def voting_read(target: Target, feature_dim: int, key_width: int, config: HMAConfig) -> VotingRead:
+    """Return the read of a configuration, its keys made of the last ``key_width`` features."""
+    return VotingRead(
+        target,
+        feature_dim,
+        config.key_dim,
+        gate=0.0 if config.vote == "gated" else 1.0,
+        dropout=config.key_dropout,
+        first=feature_dim - key_width if key_width else 0,
+        mixed=config.mixes,
+    )
 
 
 def _bias(hidden: Tensor, like: Tensor) -> Tensor:

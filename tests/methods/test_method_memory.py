@@ -35,17 +35,18 @@ class Counting(nn.Module):
         return self.layers(x)
 
 
-def trained(backbone, **recipe):
+def trained(backbone, vote="added", **recipe):
     task = task_of()
-    learner = with_hma(lambda task: backbone, HMAConfig(key_dim=4))(task, 0)
+    learner = with_hma(lambda task: backbone, HMAConfig(key_dim=4, vote=vote))(task, 0)
     recipe = Recipe(**{"epochs": 3, "batch_size": 16} | recipe)
     record = fit(learner, task, recipe, seed=0, progress=SilentProgress())
     return learner, task, record
 
 
+@pytest.mark.parametrize("vote", ["mixed", "added"])
 @pytest.mark.parametrize("selection", ["best", "last"])
-def test_at_the_end_every_training_row_is_held_as_the_kept_weights_see_it(selection):
-    learner, task, _ = trained(Counting(), selection=selection)
+def test_at_the_end_every_training_row_is_held_as_the_kept_weights_see_it(selection, vote):
+    learner, task, _ = trained(Counting(), vote=vote, selection=selection)
     memory = learner.model.memory_state()
     everything = task.train.batch(memory.ids)
     assert memory.ids.sort().values.tolist() == list(range(40))
@@ -59,7 +60,8 @@ def test_at_the_end_every_training_row_is_held_as_the_kept_weights_see_it(select
 
 def test_writing_again_twice_is_writing_again_once():
     task = task_of()
-    for config in (HMAConfig(key_dim=4, queue_size=16), HMAConfig(key_dim=4)):
+    for size in (16, None):
+        config = HMAConfig(key_dim=4, vote="added", queue_size=size)
         learner = with_hma(lambda task: Counting(), config)(task, 0)
         for places in torch.split(torch.arange(40), 16):
             learner.after_step(task.train.batch(places))

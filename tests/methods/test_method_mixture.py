@@ -11,8 +11,9 @@ from hma.config import HMAConfig
 from hma.data import Batch, InMemory, Task
 from hma.errors import UserError
 from hma.methods import erm, with_hma
-from hma.methods import mixture as mixture_module
-from hma.methods.mixture import Mixture, fitted_shares
+from hma.methods.mixture import Mixture
+from hma import shares as shares_module
+from hma.shares import fitted_shares
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
 
@@ -110,7 +111,7 @@ def test_a_learner_that_diverged_gets_nothing():
 
 def test_of_many_rows_evenly_spaced_ones_decide(monkeypatch):
     said, y = answers(Classes(3), 100, 2, seed=2)
-    monkeypatch.setattr(mixture_module, "MOST_NUMBERS", 3 * 34)
+    monkeypatch.setattr(shares_module, "MOST_NUMBERS", 3 * 34)
     some = np.linspace(0, 99, 34).round().astype(int)
     expected = fitted_shares([z[some] for z in said], y[some], Classes(3))
     assert fitted_shares(said, y, Classes(3)) == pytest.approx(expected)

@@ -1,5 +1,6 @@
 """A multilayer perceptron for tables that sees how far each number has come through its bins."""
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -175,6 +176,10 @@ class BinnedMLP(nn.Module):
         weight = nn.init.xavier_uniform_(self.first.weight.new_empty(len(self.first.weight), used))
         self.first.weight.zero_()[:, :used] = weight
 
+    def key_view(self) -> "BinnedView":
+        """Return the encoded columns as a view of their own, for the keys of a memory."""
+        return BinnedView(copy.deepcopy(self.encode))
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the last hidden activation of each row."""
         values = self.encode(inputs)  # (B, K) -> (B, K + used)
@@ -182,6 +187,30 @@ class BinnedMLP(nn.Module):
         hidden = functional.linear(values, weight, self.first.bias)
         features: Tensor = self.rest(hidden)  # (B, F)
         return features
+
+
+class BinnedView(nn.Module):
+    """The encoded columns of a table, normalised over those that are used; the rest is 0.
+
+    Its width does not depend on the bins, so that a fresh module takes the state of any other.
+
+    Args:
+        encode: Fitted, or to be loaded.
+
+    Shape:
+        - input: ``(B, K)``; output: ``(B, K + room)``.
+    """
+
+    def __init__(self, encode: PiecewiseLinear) -> None:
+        super().__init__()
+        self.encode = encode
+        self.feature_dim = encode.columns + encode.room
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the view."""
+        values = self.encode(inputs)  # (B, K) -> (B, K + used)
+        normalised = functional.layer_norm(values, values.shape[1:])
+        return functional.pad(normalised, (0, self.feature_dim - values.shape[1]))
 
 
 binned_mlp = BinnedMLP

@@ -37,6 +37,7 @@ class Frozen(nn.Module):
     def __init__(self, encoder: nn.Module, *, standardised: bool = False) -> None:
         super().__init__()
         self.feature_dim = feature_dim_of(encoder, None)
+        self.key_width = getattr(encoder, "key_width", 0)
         self.register_buffer("mean", torch.zeros(self.feature_dim) if standardised else None)
         self.register_buffer("deviation", torch.ones(()) if standardised else None)
         self.encoder = encoder.requires_grad_(False)

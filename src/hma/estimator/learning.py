@@ -15,6 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from hma.estimator.rows import WeightedRows
+from hma.key_learning import EncodedRows, learn_memory
 from hma.metrics import temperature_for
 from hma.model import HMA
 from hma.row_order import SerialCorrelation
@@ -105,6 +106,17 @@ def train_epochs(
         model.load_state_dict(kept)
         logits = logits_of(model, held_out.x, recipe.batch_size)
         cool(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
+    if model.config.mixes:
+        kept_out = None if held_out is None else _encoded(model, held_out)
+        learn_memory(model, _encoded(model, rows), kept_out, seed=seed)
+
+
+@torch.no_grad()
+def _encoded(model: HMA, rows: TensorRows) -> EncodedRows:
+    """Return rows as the backbone encodes them."""
+    model.eval()
+    parts = [model.backbone(part.x) for part in rows.parts(ROWS_AT_ONCE)]
+    return EncodedRows(torch.cat(parts), rows.y, rows.ids, rows.weight)
 
 
 def train_epoch(
@@ -119,7 +131,7 @@ def train_epoch(
 
     A loss that is not finite ends the pass and is returned.
 
-    A memory that votes then holds all of them as the weights of now encode them.
+    A memory that learned meanwhile then holds all of them as the weights of now encode them.
 
     Order and dropout follow from ``seed`` alone. Weights are not divided by their sum over the
     batch: a batch of light rows makes a small step.
@@ -144,10 +156,12 @@ def train_epoch(
         if recipe.clip_norm is not None:
             clip_grad_norm_(model.parameters(), recipe.clip_norm)
         optimizer.step()
+        total += value * len(places)
+        if model.config.mixes:
+            continue
         known = output.features.detach() if model.config.votes else None
         model.remember(batch.x, batch.y, features=known, ids=batch.ids)
-        total += value * len(places)
-    if model.config.votes:
+    if model.config.votes and not model.config.mixes:
         model.refresh((part.x, part.y, part.ids) for part in rows.parts(ROWS_AT_ONCE))
     return total / len(rows.y)
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from hma.estimator.rows import WeightedRows
-from hma.methods.mixture import fitted_shares
 from hma.methods.simple.logistic import fitted_line
+from hma.shares import fitted_shares
 from hma.targets import Classes, Number, Target
 
 STRENGTH = 1.0

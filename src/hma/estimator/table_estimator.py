@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -170,13 +171,16 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             raise UserError("partial_fit sees some rows at a time; set early_stopping=False")
         rows, recipe = self._rows(x, y, weight), training.recipe
         with own_randomness(self._device):
-            model = self.model_.float() if hasattr(self, "model_") else self._build(rows)
+            begun = hasattr(self, "model_")
+            model = self.model_.float() if begun else self._build(rows, together=True)
             if self._optimizer is None:
                 self._optimizer = make_optimizer(model, recipe)
             rates = [recipe.lr] * -(-len(rows.labels) // recipe.batch_size)
             seed = seed_of_epoch(self._seed, self.n_iter_)
             given = on_device(rows, self._device)
             self._note(train_epoch(model, self._optimizer, given, recipe, rates, seed))
+            if model.config.mixes:  # its keys are learned; rows are all that is new
+                model.eval().refresh([(given.x, given.y, given.ids)])
         self.linear_ = None
         self._serve(model)
         return self
@@ -210,13 +214,16 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.rows_seen_ += len(x)
         return self._weighted(rows)
 
-    def _build(self, rows: WeightedRows) -> HMA:
+    def _build(self, rows: WeightedRows, *, together: bool = False) -> HMA:
+        """Return a new model; ``together`` has keys learn with the backbone, row by row."""
         torch.manual_seed(self._seed)
         backbone = backbone_of(self.backbone, self.hidden, self.n_features_in_).to(self._device)
         if self.backbone is None and isinstance(backbone, BinnedMLP):
             backbone.fit(torch.from_numpy(rows.x))
         width = width_of(backbone, self.n_features_in_, self._device)
         config = config_of(self.get_params(deep=False), width)
+        if together and config.mixes:
+            config = replace(config, vote="added")
         model = HMA(backbone, config=config, target=self._target(rows), feature_dim=width)
         return model.to(self._device)
 

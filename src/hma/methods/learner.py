@@ -92,6 +92,27 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
             tick: To be called now and then where it takes long.
         """
 
+    def after_training(
+        self,
+        task: Task,
+        *,
+        seed: int,
+        weight: Tensor | None,
+        tick: Callable[[], None],
+    ) -> dict[str, Any]:
+        """Do what follows the last epoch, with the weights that are kept; by default nothing.
+
+        Return what the record says of it, in JSON values. Every process calls it with the same
+        rows and must come to the same.
+
+        Args:
+            task: Training and validation rows; its tests are not to be looked at.
+            seed: Decides every random draw.
+            weight: What each training row counts, ``(N,)``, beside weights of its own; None for 1.
+            tick: To be called now and then where it takes long.
+        """
+        return {}
+
     def use(self, context: str) -> None:  # noqa: B027
         """Switch to one of ``contexts``; by default nothing depends on it."""
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hma.config import Context, HMAConfig
 from hma.data import Batch, Split, Task
+from hma.key_learning import EncodedRows, learn_memory
 from hma.keyed_rows import KeyedRows
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import HMA
@@ -58,6 +59,8 @@ class WithMemory(Learner):
 
     def after_step(self, batch: Batch) -> None:
         """Write the batch into the queue and move the momentum encoder."""
+        if self.model.config.mixes:
+            return  # rows are written once, when training is over
         x, features = self._encoded or (None, None)
         self._encoded = None
         known = batch.features
@@ -68,7 +71,7 @@ class WithMemory(Learner):
     def before_training(self, train: Split, tick: Callable[[], None]) -> None:
         """Start slots from training rows as the weights of now encode them, where they are to."""
         learned = self.model.synthetic
-        if learned is None or not learned.waits:
+        if learned is None or not learned.waits or self.model.config.mixes:
             return
         places = drawn_rows(train.labels, self.target, learned.slots_per_class)
         encoded = list(self._encode(train, places, tick))
@@ -82,7 +85,7 @@ class WithMemory(Learner):
         A memory with a bound keeps the rows it has, so that doing it twice is doing it once.
         """
         store = self.model.real.queue if self.model.real is not None else None
-        if not isinstance(store, KeyedRows):
+        if not isinstance(store, KeyedRows) or self.model.config.mixes:
             return
         if not trains(self.model.backbone) and int(store.written) >= len(train):
             return  # what is stored is what the backbone gives
@@ -104,6 +107,26 @@ class WithMemory(Learner):
                     features = self.model.backbone(batch.x)
             yield batch, features
             tick()
+
+    def after_training(
+        self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Remember the training rows and learn their keys, where that is done apart."""
+        if not self.model.config.mixes:
+            return {}
+        rows = self._encoded_rows(task.train, tick)
+        if weight is not None:
+            own = 1.0 if rows.weight is None else rows.weight
+            rows = rows._replace(weight=own * weight.to(rows.features.device))
+        held_out = self._encoded_rows(task.validation, tick) if len(task.validation) else None
+        return learn_memory(self.model, rows, held_out, seed=seed, tick=tick)
+
+    def _encoded_rows(self, split: Split, tick: Callable[[], None]) -> EncodedRows:
+        found = self._encode(split, torch.arange(len(split)), tick)
+        parts = [(features, batch.y, batch.ids, batch.weight) for batch, features in found]
+        features, y, ids, weight = zip(*parts, strict=True)
+        whole = None if weight[0] is None else torch.cat(weight)
+        return EncodedRows(torch.cat(features), torch.cat(y), torch.cat(ids), whole)
 
     def use(self, context: str) -> None:
         """Switch the model's inference context; in which order rows come is up to the caller."""

@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor
 
+from hma.line_search import lowest
 from hma.metrics.mean_loss import MEAN_LOSS
 from hma.metrics.metric import Metric
 from hma.targets import Number, Target
@@ -42,14 +43,7 @@ def temperature_for(
         each = target.loss(logits / math.exp(log_temperature), labels.cpu())
         return float((each * counts).sum()) + log_temperature**2 / (2 * SPREAD**2)
 
-    low, high = -math.log(MOST), math.log(MOST)
-    for _ in range(60):  # the cost is convex enough to be cut by thirds
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        if cost(left) <= cost(right):
-            high = right
-        else:
-            low = left
-    return math.exp((low + high) / 2)
+    return math.exp(lowest(cost, -math.log(MOST), math.log(MOST)))
 
 
 def _calibrated_loss(outputs: Tensor, labels: Tensor, target: Target) -> float:

@@ -11,9 +11,9 @@ from torch import Tensor
 from hma.errors import UserError
 from hma.files import FileError
 from hma.json_files import finite_or_none, none_to_nan, read_json, write_json
-from hma.methods.mixture import fitted_shares
 from hma.metrics import METRICS
 from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PARAM, PLAIN, Which, title
+from hma.shares import fitted_shares
 from hma.targets import Target
 from hma.training import Record
 

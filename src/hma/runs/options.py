@@ -165,8 +165,8 @@ class RunOptions(DataOptions, BackboneOptions):
         columns = values.get("target")
         values.setdefault("standard_features", False)  # of runs from before there was a choice
         values["target"] = [columns] if isinstance(columns, str) else columns or []
-        if isinstance(values.get("config"), dict):  # of runs from before there was another design
-            values["config"] = {"similarity": "dot"} | values["config"]
+        if isinstance(values.get("config"), dict):
+            values["config"] = HMAConfig.from_before(values["config"])
         try:
             found = dataclass_from_json(cls, values)
             if found.backbone is None and not several:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 Shares = Sequence[float] | Tensor
-"""What each answer counts: at least 0, summing to 1."""
+"""What each answer counts, ``(M,)`` or for each row ``(M, B)``: at least 0, summing to 1."""
 
 
 def mean_output(logits: Sequence[Tensor], shares: Shares) -> Tensor:
@@ -30,7 +30,7 @@ def log_odds_of_mean(logits: Sequence[Tensor], shares: Shares) -> Tensor:
 
 
 def _stacked(logits: Sequence[Tensor], shares: Shares) -> tuple[Tensor, Tensor]:
-    """Return the answers as ``(M, B, outputs)`` and their shares as ``(M, 1, 1)``."""
+    """Return the answers as ``(M, B, outputs)`` and their shares as ``(M, 1 or B, 1)``."""
     if len(logits) == 0 or len(shares) != len(logits):
         raise ValueError(
             f"shares must hold one number for each of {len(logits)} answers, got {len(shares)}"
@@ -38,4 +38,4 @@ def _stacked(logits: Sequence[Tensor], shares: Shares) -> tuple[Tensor, Tensor]:
     stacked = torch.stack(list(logits))
     stacked = stacked.to(torch.promote_types(stacked.dtype, torch.float32))
     weights = torch.as_tensor(shares, dtype=stacked.dtype, device=stacked.device)
-    return stacked, weights[:, None, None]
+    return stacked, weights.reshape(len(logits), -1, 1)

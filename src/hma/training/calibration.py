@@ -13,5 +13,5 @@ def cool(module: nn.Module, temperature: float) -> None:
         if isinstance(part, nn.Linear):
             for weight in part.parameters():
                 weight.div_(temperature)
-        elif isinstance(part, VotingRead):
+        elif isinstance(part, VotingRead) and part.share is None:  # else it is not in the logits
             part.gate.div_(temperature)

@@ -161,6 +161,7 @@ class _Run:
             load_changing_state(training.module, training.best)
         if training.recipe.calibrate:
             self.measures |= training.calibrate()
+        self.measures |= training.learn_the_rest()
         tests = {n: training.evaluate(s) for n, s in training.task.tests.items()}
         for name, scores in tests.items():
             self.log.add(training.step, _flat(f"test/{name}", scores))

@@ -269,6 +269,17 @@ class Training:
         loss = METRICS["loss"].score(logits / temperature, split.labels, self.task.target)
         return {"temperature": temperature, "validation_loss": loss}
 
+    def learn_the_rest(self) -> dict[str, Any]:
+        """Let the learner do what follows the last epoch, and return what it says of it."""
+        self._bring_buffers_together()
+        weight = None if self._weights is None else self._weights[self.task.train.labels]
+        with kept(self.device) as self.random_before:
+            found = self.learner.after_training(
+                self.task, seed=self.seed, weight=weight, tick=lambda: self.between_steps()
+            )
+        self.random_before = None
+        return found
+
     def _bring_buffers_together(self) -> None:
         if self.processes > 1:
             for buffer in self.module.buffers():

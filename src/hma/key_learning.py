@@ -1,0 +1,289 @@
+"""Learn where rows lie after the backbone is trained, and how far their vote is to be trusted.
+
+Backbone and head stay as they are. Keys learn by letting the others answer for every training row;
+held-out rows then decide when to stop, how sharp the vote is and what it counts beside the head.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from hma.keyed_rows import KeyedRows
+from hma.line_search import lowest
+from hma.queue import checked_rows
+from hma.shares import fitted_shares
+from hma.slots import drawn_rows
+from hma.voting import MOST_SHARPENED, VotingRead
+
+if TYPE_CHECKING:
+    from hma.model import HMA
+
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 1e-3, 0.01, 1.0, 0.05
+ROWS_A_STEP = 64
+LEAST_STEPS, LEAST_PASSES = 1500, 8
+"""Length of the learning, whichever is longer; held-out rows mostly end it before."""
+CHECK_EVERY, PATIENCE = 25, 6
+"""Steps from one look at the held-out rows to the next, at least a pass, and how many looks in a
+row may bring nothing better."""
+MOST_HELD_OUT = 1000
+"""Held-out rows that are looked at on the way."""
+MOST_SCORES = 2**22
+"""Distances that are held at once."""
+WRITTEN_AT_ONCE = 1024
+SPREAD = 0.5
+"""How far from 1 a sharpening is expected, as the standard deviation of its logarithm."""
+FOR_HEAD, FOR_VOTE = 0.5, 2.0
+"""Rows that each is taken to have won before any held-out row is asked: where those cannot tell,
+the answer that can name its rows is preferred."""
+
+
+class EncodedRows(NamedTuple):
+    """Rows as the backbone encoded them.
+
+    Shape:
+        - ``features`` ``(N, F)``, ``y`` as the target has labels; ``ids`` ``(N,)`` are sample ids
+          and ``weight`` ``(N,)`` what each row counts: None for places, and for 1.
+    """
+
+    features: Tensor
+    y: Tensor
+    ids: Tensor | None = None
+    weight: Tensor | None = None
+
+    def at(self, places: Tensor) -> "EncodedRows":
+        """Return the rows at ``places``."""
+        parts = (None if part is None else part[places] for part in self)
+        return EncodedRows(*parts)  # type: ignore[arg-type]
+
+
+def learn_memory(
+    model: "HMA",
+    rows: EncodedRows,
+    held_out: EncodedRows | None = None,
+    *,
+    seed: int = 0,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Fill the memory of a model with ``vote='mixed'``, learn its keys and what it counts.
+
+    Return what a record says of it: ``key_steps``, ``memory_share`` and, where there are held-out
+    rows, ``validation_loss``.
+
+    Args:
+        model: Its backbone and head are trained, or will not be.
+        rows: What is remembered and learned from; what was remembered and learned before goes.
+        held_out: Rows that nothing was learned from; without them the vote counts as before.
+        seed: Decides every random draw.
+        tick: Called after each step.
+    """
+    vote = model.vote
+    if vote is None or vote.share is None:
+        raise ValueError(
+            "learn_memory needs similarity='distance' and vote='mixed', got "
+            f"{model.config.similarity!r} and {model.config.vote!r}; other memories learn while "
+            "the backbone trains"
+        )
+    device = rows.features.device
+    ids = torch.arange(len(rows.y), device=device) if rows.ids is None else rows.ids
+    rows = rows._replace(ids=ids)
+    if model.real is not None:
+        model.reset_memory()
+        for some in torch.split(torch.arange(len(ids), device=device), WRITTEN_AT_ONCE):
+            features, y = rows.features[some], rows.y[some]
+            model.real.queue.write(checked_rows(model.target, features, y, None, ids[some]))
+        if isinstance(model.real.queue, KeyedRows):
+            model.real.queue.trim()
+    steps = 0
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
+        torch.manual_seed(seed)
+        vote.restart()
+        if model.synthetic is not None:
+            some = drawn_rows(rows.y, model.target, model.synthetic.slots_per_class).to(device)
+            model.set_slots(model.config.slot_init, rows.features[some], rows.y[some])
+        if len(rows.y) > 1:
+            steps = _Learning(model, vote, rows, held_out, tick).run()
+    found: dict[str, Any] = {"key_steps": steps}
+    if held_out is not None and len(held_out.y):
+        with torch.no_grad():
+            found["validation_loss"] = _weigh(model, vote, held_out)
+    model.reproject()
+    return found | {"memory_share": float(vote.share)}
+
+
+class _Learning:
+    """Let keys, sharpness and slots learn until the held-out rows say stop."""
+
+    def __init__(
+        self,
+        model: "HMA",
+        vote: VotingRead,
+        rows: EncodedRows,
+        held_out: EncodedRows | None,
+        tick: Callable[[], None],
+    ) -> None:
+        self.model, self.vote, self.rows, self.tick = model, vote, rows, tick
+        self.held_out = None if held_out is None or not len(held_out.y) else _some(held_out)
+        self.parts: list[nn.Module] = [vote]
+        if model.synthetic is not None:
+            self.parts.append(model.synthetic)
+        self.per_pass = -(-len(rows.y) // ROWS_A_STEP)
+        self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
+
+    def run(self) -> int:
+        """Return how many steps led to what is kept."""
+        best, best_step, kept = math.inf, 0, self._state()
+        every = max(CHECK_EVERY, self.per_pass)
+        with self._trainable() as weights:
+            optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+            for step, places in enumerate(self._batches()):
+                for group in optimizer.param_groups:
+                    group["lr"] = LEARNING_RATE * self._rate(step)
+                self._step(places, weights, optimizer)
+                last = step + 1 == self.steps
+                if self.held_out is not None and ((step + 1) % every == 0 or last):
+                    loss = self._held_out_loss(self.held_out)
+                    if loss < best:
+                        best, best_step, kept = loss, step + 1, self._state()
+                    elif step + 1 - best_step >= PATIENCE * every:
+                        break
+                if last:
+                    break
+        if self.held_out is None:
+            return self.steps
+        for part, state in zip(self.parts, kept, strict=True):
+            part.load_state_dict(state)
+        return best_step
+
+    def _step(
+        self, places: Tensor, weights: list[nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> None:
+        model, batch = self.model, self.rows.at(places)
+        assert batch.ids is not None
+        if model.real is not None:
+            logits = self.vote.learn(
+                batch.features,
+                model.real,
+                model.synthetic,
+                ids=batch.ids,
+                candidates=model.config.candidates,
+                batch=True,
+                gather=False,
+            )
+        else:
+            memories = self.vote.memories(None, model.synthetic)
+            logits = self.vote.answer(batch.features, memories, None).logits
+        each = model.target.loss(logits, batch.y)
+        loss = each.mean() if batch.weight is None else (each * batch.weight).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(weights, CLIP_NORM)
+        optimizer.step()
+        self.tick()
+
+    def _batches(self) -> Iterator[Tensor]:
+        device = self.rows.features.device
+        while True:
+            order = torch.randperm(len(self.rows.y)).to(device)
+            yield from order.tensor_split(self.per_pass)
+
+    def _rate(self, step: int) -> float:
+        """Return what the learning rate is multiplied with: up, then down along a cosine."""
+        warmup = WARMUP * self.steps
+        done = max(0.0, step - warmup) / (self.steps - warmup)
+        return min(1.0, (step + 1) / warmup) * (1 + math.cos(math.pi * done)) / 2
+
+    @torch.no_grad()
+    def _held_out_loss(self, held_out: EncodedRows) -> float:
+        self.vote.eval()
+        said = _said(self.model, self.vote, held_out.features)
+        self.vote.train()
+        return _mean(self.model.target.loss(said, held_out.y), held_out.weight)
+
+    def _state(self) -> list[dict[str, Tensor]]:
+        return [{n: v.clone() for n, v in part.state_dict().items()} for part in self.parts]
+
+    @contextmanager
+    def _trainable(self) -> Iterator[list[nn.Parameter]]:
+        mode = self.vote.training
+        weights = [w for part in self.parts for w in part.parameters() if w is not self.vote.gate]
+        try:
+            self.vote.train()
+            for weight in weights:
+                weight.requires_grad_(True)
+            yield weights
+        finally:
+            self.vote.train(mode)
+            for weight in weights:
+                weight.requires_grad_(False).grad = None
+
+
+def _weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
+    """Set sharpness and share of the vote by held-out rows; return their loss with both."""
+    assert vote.share is not None
+    _sharpen(model, vote, _some(held_out))
+    headed = model.headed(held_out.features)
+    said = _said(model, vote, held_out.features)
+    target, counts = model.target, held_out.weight
+    shares = fitted_shares(
+        [headed, said], held_out.y, target, counts=counts, favour=(FOR_HEAD, FOR_VOTE)
+    )
+    vote.share.fill_(shares[1])
+    return _mean(target.loss(target.mixed([headed, said], shares), held_out.y), counts)
+
+
+def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
+    """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
+    learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
+    rows, queries = _keys(model, vote), vote.keys(held_out.features)
+
+    def cost(more: float) -> float:
+        vote.log_sharpness.fill_(learned + more)
+        each = model.target.loss(_answered(model, vote, rows, queries), held_out.y)
+        loss = _mean(each, held_out.weight) * len(each)
+        return loss + more**2 / (2 * SPREAD**2)
+
+    vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=16))
+
+
+def _said(model: "HMA", vote: VotingRead, features: Tensor) -> Tensor:
+    """Return the vote on rows that are not in the memory, as logits."""
+    return _answered(model, vote, _keys(model, vote), vote.keys(features))
+
+
+def _keys(model: "HMA", vote: VotingRead) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """Return keys, labels and bias of the stored rows, and of the slots."""
+    found: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    if model.real is not None:
+        queue = model.real.queue
+        found.append((vote.keys(queue.features), queue.labels, model.real.unseen()))
+    learned = model.synthetic
+    if learned is not None and learned.slots is not None:
+        found.append((vote.keys(learned.slots), learned.labels, None))
+    return found
+
+
+def _answered(
+    model: "HMA",
+    vote: VotingRead,
+    rows: list[tuple[Tensor, Tensor, Tensor | None]],
+    queries: Tensor,
+) -> Tensor:
+    groups = [vote.at(*one) for one in rows]
+    size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
+    return torch.cat([vote(part, [*groups], keys=part)[0] for part in torch.split(queries, size)])
+
+
+def _some(rows: EncodedRows) -> EncodedRows:
+    """Return as many rows as are looked at on the way, taken evenly."""
+    count = min(len(rows.y), MOST_HELD_OUT)
+    places = torch.linspace(0, len(rows.y) - 1, count, dtype=torch.float64).round().long()
+    return rows.at(places.to(rows.features.device))
+
+
+def _mean(each: Tensor, weight: Tensor | None) -> float:
+    return float(each.mean() if weight is None else (each * weight).sum() / weight.sum())
