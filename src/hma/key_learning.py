@@ -103,7 +103,9 @@ def learn_memory(
         torch.manual_seed(seed)
         vote.restart()
         if model.synthetic is not None:
-            some = drawn_rows(rows.y, model.target, model.synthetic.slots_per_class).to(device)
+            some = drawn_rows(rows.y.cpu(), model.target, model.synthetic.slots_per_class).to(
+                device
+            )
             model.set_slots(model.config.slot_init, rows.features[some], rows.y[some])
         if len(rows.y) > 1:
             steps = _Learning(model, vote, rows, held_out, tick).run()
