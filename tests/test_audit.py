@@ -361,6 +361,24 @@ def test_a_batch_may_be_a_dict():
     assert hma.audit(model, [({"tokens": x}, y)]) == plain
 
 
+def test_a_batch_may_be_one_of_graphs():
+    data_of = pytest.importorskip("torch_geometric.data")
+    x, y = data(12)
+    graphs = [data_of.Data(x=row.expand(n % 3 + 1, -1), y=y[n]) for n, row in enumerate(x)]
+    model = remembered(hma.HMAConfig())
+    plain = hma.audit(model, x, y)
+
+    class First(nn.Module):
+        def forward(self, batch):
+            return batch.x[batch.ptr[:-1]]
+
+    model.backbone = First()
+    batch = data_of.Batch.from_data_list(graphs)
+    assert hma.audit(model, batch, batch.y) == plain
+    halves = [data_of.Batch.from_data_list(part) for part in (graphs[:5], graphs[5:])]
+    assert hma.audit(model, ((half, half.y) for half in halves)) == plain
+
+
 LABELS = {
     "one logit": (hma.targets.Classes(1), torch.arange(40) % 2, ["accuracy", "nll"]),
     "soft": (hma.targets.SoftClasses(3), torch.rand(40, 3), ["accuracy", "nll"]),
@@ -469,6 +487,16 @@ def test_an_audit_comes_back_from_json():
     plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert Audit.from_json(plain) == found
     assert plain["verdict"] == found.verdict
+    emptied = {"accuracy": {"score": 1.0}, "auroc": {"score": 1.0}}
+    for broken, message in [
+        ({}, "it lacks changes, context"),
+        (plain | {"rows": "20"}, "rows must be a whole number, got '20'"),
+        (plain | {"scores": {"luck": 0.5}}, "scores has a metric that is not known: 'luck'"),
+        (plain | {"changes": {"rows emptied": {}}}, "it must be an object, got None"),
+        (plain | {"changes": {"rows emptied": emptied}}, "it lacks change, high, low"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Audit.from_json(broken)
     undefined = hma.audit(remembered(paper()), *(part[:1] for part in data(20)), metrics=["auroc"])
     assert math.isnan(undefined.scores["auroc"])
     back = Audit.from_json(json.loads(json.dumps(undefined.to_json(), allow_nan=False)))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hma.json_files import finite_or_none, none_to_nan
+from hma.json_files import checked, finite_or_none, none_to_nan
 from hma.metrics import METRICS, Metric
 
 AUDIT = "audit"
@@ -23,6 +23,19 @@ TOGETHER = "neighbours added"
 """Asked alone before, rows see those beside which they were given."""
 TOGETHER_SHUFFLED = "shuffled neighbours added"
 """Asked alone before, rows see others of those that were given."""
+
+
+NUMBERS = dict[str, float | None]
+SHAPE = {
+    "rows": int,
+    "stored": int,
+    "slots": int,
+    "context": str,
+    "repeats": int,
+    "scores": NUMBERS,
+    "changes": dict[str, dict[str, NUMBERS]],
+}
+"""What an audit is in JSON."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +143,12 @@ class Audit:
         lines = [["", *(cell for metric in metrics for cell in (metric.title, "change"))]]
         lines.append(["as it is"])
         for metric in metrics:
-            lines[-1] += [_number(metric, self.scores[metric.name]), ""]
+            lines[-1] += [score_text(metric, self.scores[metric.name]), ""]
         for done, changes in self.changes.items():
             lines.append([done])
             for metric in metrics:
                 found = changes[metric.name]
-                lines[-1] += [_number(metric, found.score), _with_interval(metric, found)]
+                lines[-1] += [score_text(metric, found.score), change_text(metric, found)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -151,20 +164,23 @@ class Audit:
         return plain | {"read": self.read, "verdict": self.verdict}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Audit":
-        """Return the audit that :meth:`to_json` gave."""
+    def from_json(cls, values: Any) -> "Audit":
+        """Return the audit that :meth:`to_json` gave, or raise a ``ValueError``."""
+        held = checked(values, SHAPE)
+        if strange := [name for name in held["scores"] if name not in METRICS]:
+            raise ValueError(f"scores has a metric that is not known: {strange[0]!r}")
         changes = {
-            done: {name: _change(**one) for name, one in found.items()}
-            for done, found in values["changes"].items()
+            done: {name: _change(found.get(name)) for name in held["scores"]}
+            for done, found in held["changes"].items()
         }
-        fields = {name: values[name] for name in ("rows", "stored", "slots", "context", "repeats")}
-        return cls(**fields, scores=none_to_nan(values["scores"]), changes=changes)
+        fields = {name: held[name] for name in ("rows", "stored", "slots", "context", "repeats")}
+        return cls(**fields, scores=none_to_nan(held["scores"]), changes=changes)
 
 
-def _change(
-    score: float | None, change: float | None, low: float | None, high: float | None
-) -> Change:
-    return Change(none_to_nan(score), none_to_nan(change), low, high)
+def _change(values: Any) -> Change:
+    held = checked(values, dict.fromkeys(("score", "change", "low", "high"), float | None))
+    score, change = none_to_nan(held["score"]), none_to_nan(held["change"])
+    return Change(score, change, held["low"], held["high"])
 
 
 # ------------------------------------------------------------------------------------- numbers
@@ -188,18 +204,21 @@ def _costs(name: str, change: Change) -> str:
         low, high = (None if end is None else -end for end in (high, low))
     unit = "points" if metric.scale == 100 else f"in {metric.title}"
     unit += "" if name == "accuracy" or metric.scale != 100 else f" of {metric.title}"
-    between = "" if low is None else f" ({_number(metric, low)} to {_number(metric, high)})"
-    return f"{verb} {_number(metric, cost)} {unit}{between}"
+    between = "" if low is None else f" ({score_text(metric, low)} to {score_text(metric, high)})"
+    return f"{verb} {score_text(metric, cost)} {unit}{between}"
 
 
-def _with_interval(metric: Metric, change: Change) -> str:
-    text = _number(metric, change.change, "+")
+def change_text(metric: Metric, change: Change) -> str:
+    """Return a change with its sign and its interval, in points or in the unit of the metric."""
+    text = score_text(metric, change.change, "+")
     if change.low is None:
         return text
-    return f"{text} ({_number(metric, change.low, '+')} to {_number(metric, change.high, '+')})"
+    low, high = (score_text(metric, end, "+") for end in (change.low, change.high))
+    return f"{text} ({low} to {high})"
 
 
-def _number(metric: Metric, value: float | None, sign: str = "") -> str:
+def score_text(metric: Metric, value: float | None, sign: str = "") -> str:
+    """Return a score, in percent where the metric is a share."""
     if value is None:
         return "?"
     digits = 1 if metric.scale == 100 else metric.digits

@@ -8,6 +8,7 @@ from cyclopts import App
 import hma
 from hma.checkpoint import CheckpointError
 from hma.cli.answer import evaluate, predict
+from hma.cli.audit import audit
 from hma.cli.common_options import CommonFirst
 from hma.cli.explain import explain
 from hma.cli.option_problems import expect_usable
@@ -34,7 +35,7 @@ app = App(
     suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
 )
 COMMANDS = (
-    *(quickstart, train, evaluate, predict, explain, report),
+    *(quickstart, train, evaluate, predict, explain, audit, report),
     *(tables, run_command, search),
 )
 for command in COMMANDS:

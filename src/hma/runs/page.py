@@ -17,6 +17,7 @@ from hma.report.run.advice import advice
 from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
 from hma.runs.answers import answers
+from hma.runs.auditing import read_audits
 from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
@@ -93,6 +94,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             deployed_method=method_name(deployed.which, target),
             candidates=_candidates(run),
             other_records={method_name(which, target): held for which, held in records.items()},
+            audits=read_audits(run),
             notes=_notes(prepared),
             tick=tick,
         )

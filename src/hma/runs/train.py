@@ -18,6 +18,7 @@ from hma.methods import Learner
 from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
+from hma.runs.auditing import audit_if_cheap, read_audits
 from hma.runs.candidates import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, new_learners, title
 from hma.runs.deployment import Deployment, fitted_deployment, read_deployment
 from hma.runs.folder import (
@@ -118,10 +119,14 @@ def train(
         )
         deployed = _deployed(learners, records, seen, folder, options.recipe.eval_batch_size)
         if fabric.is_global_zero:
-            _conclude(folder, prepared, learners[MEMORY], deployed.asked(deploy))
+            memory = learners[MEMORY]
+            audit_if_cheap(memory, seen[MEMORY], records[MEMORY], options, folder, progress)
+            _conclude(folder, prepared, memory, deployed.asked(deploy))
     run = Run.open(folder)
     if first_process():
         say(run.deployed.why)
+        for audit in list(read_audits(run).values())[:1]:
+            say(f"is the memory read? {audit.verdict}")
     return run
 
 

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 
+from hma.audited import Audit, change_text, score_text
+from hma.metrics import METRICS
 from hma.report.numbers import percent
 from hma.report.run.charts import class_colour, map_chart, shape_key
 from hma.report.run.run_report import KINDS, POINT_KINDS, Attention, Queue, RunReport, Slots
@@ -15,6 +17,18 @@ BINS = 24
 USES = 120
 """Bars in the drawing of the use of slots."""
 CALLED = {"test": "test rows", "queue": "rows in the queue", "slot": "slots"}
+
+
+def audit_rows(audit: Audit) -> list[dict[str, object]]:
+    """Return the score as it is and after each change, a cell for each metric."""
+    metrics = [METRICS[name] for name in audit.scores]
+    as_it_is = [(score_text(m, audit.scores[m.name]), "") for m in metrics]
+    rows: list[dict[str, object]] = [{"label": "as it is", "cells": as_it_is}]
+    for done, changes in audit.changes.items():
+        cells = [(score_text(m, changes[m.name].score), change_text(m, changes[m.name]))
+                 for m in metrics]  # fmt: skip
+        rows.append({"label": done, "cells": cells})
+    return rows
 
 
 def queue_bars(queue: Queue, classes: tuple[str, ...]) -> list[dict[str, object]]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hma.audited import Audit
 from hma.report.run.trial import MEMORY, Candidate, Trial
 from hma.report.statistics import Floats, Integers
 from hma.targets import Target
@@ -183,6 +184,7 @@ class RunReport:
         resamples: Draws of the bootstrap.
         deployed: Which method answers new rows, and why.
         candidates: Everything that was trained, with its share of the mixture.
+        audits: Whether the memory is read, by test set.
         notes: What a reader must know before believing the numbers.
     """
 
@@ -209,6 +211,7 @@ class RunReport:
     resamples: int = 0
     deployed: str = ""
     candidates: tuple[Candidate, ...] = ()
+    audits: Mapping[str, Audit] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hma.audited import Audit
 from hma.metrics import METRICS
 from hma.model import HMA
 from hma.report.run.attention import attention_in
@@ -74,6 +75,7 @@ def summarise(
     deployed_method: str = MEMORY,
     candidates: Sequence[Candidate] = (),
     other_records: Mapping[str, Values] = MappingProxyType({}),
+    audits: Mapping[str, Audit] = MappingProxyType({}),
     notes: Sequence[str] = (),
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> RunReport:
@@ -97,6 +99,7 @@ def summarise(
         deployed_method: Its name, among those of ``tests``.
         candidates: Everything that was trained, with its share of the mixture.
         other_records: Records of candidates other than the two, by their names.
+        audits: Whether the memory is read, by test set.
         notes: What a reader must know, such as files that were left out.
         tick: Called with how many parts are done, and of how many.
     """
@@ -141,6 +144,7 @@ def summarise(
         resamples=resamples,
         deployed=deployed,
         candidates=tuple(candidates),
+        audits=audits,
         notes=(
             *notes,
             *(disagreements(memory_record, plain_record) if plain_record else ()),

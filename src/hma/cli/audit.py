@@ -1,0 +1,74 @@
+"""``hma audit``: is the memory of a run read?"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from hma.audited import Audit
+from hma.cli.opening import opened_run
+from hma.cli.terminal import Terminal
+from hma.runs import Run
+from hma.runs.auditing import AUDITS, audit_run, audit_source
+from hma.runs.folder import rows_for
+from hma.runs.training_data import rows_trained_on
+from hma.training import Progress, progress_for_terminal
+
+
+def audit(
+    run: Path,
+    *,
+    data: str | None = None,
+    target: tuple[str, ...] = (),
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    seed: int | None = None,
+) -> None:
+    """Say whether the memory of a run is read: the score as it is, and with other memories.
+
+    Labels of stored rows permuted, no stored rows, no slots, and what neighbours would change,
+    each with its interval; audit.json in the run's folder keeps it for the page.
+
+    Parameters
+    ----------
+    run
+        A folder that hma train wrote.
+    data
+        Labelled rows to ask instead of the run's test rows; nothing is written then.
+    target
+        Columns of the labels of --data; those of training if not given.
+    as_json
+        Print the numbers as JSON.
+    seed
+        Of a run with several seeds, which one to ask; the first if not given.
+    """
+    opened = opened_run(run, seed)
+    progress = progress_for_terminal(lines=True)
+    notes: list[str] = []
+    if data is None:
+        found = audit_run(opened, progress)
+        notes.append(f"wrote {opened.folder / AUDITS}")
+    else:
+        found, notes = _of_other_rows(opened, data, target, progress)
+    if as_json:
+        print(json.dumps({name: one.to_json() for name, one in found.items()}, indent=2))
+    else:
+        for name, one in found.items():
+            Terminal().say(f"{name}\n{one}\n")
+    for note in notes:
+        Terminal(stderr=as_json).say(note)
+
+
+def _of_other_rows(
+    run: Run, data: str, target: tuple[str, ...], progress: Progress
+) -> tuple[dict[str, Audit], list[str]]:
+    rows = rows_for(run, data, labelled=True, target=target)
+    found = audit_source(run, rows, progress)
+    known = rows_trained_on(run, rows)
+    notes = [*run.preparation.notes(rows)]
+    if known:
+        notes.append(
+            f"{known} of these rows were trained on and find their own copies in the memory; ask "
+            "with others, or with the test rows, without --data"
+        )
+    return {rows.name: found}, notes
