@@ -253,12 +253,12 @@ def projected(
     labels_of: Tensor | None = None,
     hidden: Tensor | None = None,
 ) -> Memories:
-    """Return both memories as keys and values; anchors ``(A, D)`` read the real one first.
+    """Return both memories as keys and values; anchors read the real one first.
 
     Args:
         real, synthetic: The memories.
         tokens: Joins features and labels.
-        anchors: A support batch.
+        anchors: Features of a support batch, ``(A, F)``, if there is one.
         labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
         hidden: Rows that are not there, as :meth:`Projected.hiding` has it.
     """
@@ -267,6 +267,13 @@ def projected(
         rows = rows.hiding(hidden)
     if not isinstance(synthetic, SyntheticMemory):
         return Memories(rows, None)
-    if anchors is not None and isinstance(real, RealMemory):
-        anchors, _ = real(anchors, rows)
-    return Memories(rows, synthetic.project(tokens, anchors))
+    if anchors is None:
+        return Memories(rows, synthetic.project(tokens))
+    if len(anchors) == 0:
+        raise RuntimeError(
+            "context='anchors' needs an anchor batch; call model.set_anchors(x) first"
+        )
+    support = tokens.mask(anchors)  # (A, F) -> (A, D)
+    if isinstance(real, RealMemory):
+        support, _ = real(support, rows)
+    return Memories(rows, synthetic.project(tokens, support))

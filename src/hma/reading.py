@@ -246,9 +246,8 @@ class MemoryReader(Growing):
         Args:
             context: Inference context; the model's own if not given.
             labels_of: Places whose labels stored rows take, ``(M,)``; their own if not given.
-            hidden_rows: Places of stored rows that are not there, ``(M,)`` of bool; where no
-                anchors are, ``(B, M)`` for each query.
-            hidden_slots: Slots that are not there, ``(S,)`` or ``(B, S)``.
+            hidden_rows, hidden_slots: What is not there, ``(M,)`` and ``(S,)`` of bool; ``(B, M)``
+                and ``(B, S)`` for each query, where there are no anchors.
         """
         context = self._context if context is None else self._allowed(context)
         return self._project(context, labels_of, hidden_rows).hiding(slots=hidden_slots)
@@ -258,13 +257,7 @@ class MemoryReader(Growing):
     ) -> Memories:
         if self.vote is not None:
             return self.vote.memories(self.real, self.synthetic, labels_of).hiding(rows=hidden)
-        anchors = None
-        if context == "anchors" and not self.training:
-            if len(self.anchors) == 0:
-                raise RuntimeError(
-                    "context='anchors' needs an anchor batch; call model.set_anchors(x) first"
-                )
-            anchors = self.tokens.mask(self.anchors)  # (A, F) -> (A, D)
+        anchors = self.anchors if context == "anchors" and not self.training else None
         return projected(self.real, self.synthetic, self.tokens, anchors, labels_of, hidden)
 
     def reproject(self) -> None:

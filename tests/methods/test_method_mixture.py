@@ -6,13 +6,13 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
+from hma import shares as shares_module
 from hma.backbones import Frozen, mlp
 from hma.config import HMAConfig
 from hma.data import Batch, InMemory, Task
 from hma.errors import UserError
 from hma.methods import erm, with_hma
 from hma.methods.mixture import Mixture
-from hma import shares as shares_module
 from hma.shares import fitted_shares
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
