@@ -49,8 +49,7 @@ encoder = ViTModel(
     ),
     add_pooling_layer=False,
 )
-config = hma.HMAConfig.paper(queue_size=128, slots_per_class=4, context="alone")
-model = hma.HMA(TransformerFeatures(encoder), num_classes=10, config=config)
+model = hma.HMA(TransformerFeatures(encoder), num_classes=10)
 
 with TemporaryDirectory() as folder:
     arguments = TrainingArguments(
@@ -61,6 +60,7 @@ with TemporaryDirectory() as folder:
         learning_rate=2e-3,
         save_strategy="no",
         logging_strategy="no",
+        eval_strategy="epoch",
         report_to=[],
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
@@ -69,10 +69,11 @@ with TemporaryDirectory() as folder:
         ForTrainer(model),
         arguments,
         train_dataset=Images(task.train),
-        eval_dataset=Images(task.tests["test"]),
+        eval_dataset=Images(task.validation),  # decides what the memory counts
         compute_metrics=accuracy,
         callbacks=[RememberCallback()],
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    print(f"test accuracy {trainer.evaluate()['eval_accuracy']:.3f}")
+    scores = trainer.evaluate(Images(task.tests["test"]))
+    print(f"test accuracy {scores['eval_accuracy']:.3f}")

@@ -15,12 +15,15 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything  # isort
 class Digits(LightningModule):
     def __init__(self):
         super().__init__()
-        config = hma.HMAConfig.paper(queue_size=128, slots_per_class=4, context="alone")
-        self.model = hma.HMA(mlp(in_features=64), num_classes=10, config=config)
+        self.model = hma.HMA(mlp(in_features=64), num_classes=10)
 
     def training_step(self, batch, index):
         x, y = batch
         return cross_entropy(self.model(x), y)
+
+    def validation_step(self, batch, index):
+        x, y = batch
+        self.log("loss", cross_entropy(self.model(x), y))
 
     def test_step(self, batch, index):
         x, y = batch
@@ -46,6 +49,10 @@ trainer = Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
 )
-trainer.fit(module, loader(task.train, batch_size=64, shuffle=True))
+trainer.fit(
+    module,
+    loader(task.train, batch_size=64, shuffle=True),
+    loader(task.validation, batch_size=360),  # decides what the memory counts
+)
 (scores,) = trainer.test(module, loader(task.tests["test"], batch_size=360), verbose=False)
 print(f"test accuracy {scores['accuracy']:.3f}")

@@ -18,16 +18,13 @@ net = NeuralNetClassifier(
     MemoryModule,
     module__backbone=partial(mlp, in_features=64),
     module__num_classes=10,
-    module__queue_size=128,  # every field of HMAConfig can be set, and searched, like this
-    module__slots_per_class=4,
-    module__context="alone",
+    module__key_dim=64,  # every field of HMAConfig can be set, and searched, like this
     criterion=torch.nn.CrossEntropyLoss,
     optimizer=torch.optim.Adam,
     lr=1e-3,
     batch_size=64,
     max_epochs=6,
-    train_split=None,
-    verbose=0,
+    verbose=0,  # skorch's validation split decides what the memory counts
     callbacks=[RememberCallback()],
 )
 to_float32 = FunctionTransformer(lambda x: x.astype("float32"))

@@ -164,7 +164,7 @@ class HMA(HubMixin, MemoryReader):
             self.synthetic.warn_if_waiting()
         if self.real is None or not self.config.has_real_memory:
             return
-        if ids is None and self.training and self._needs_ids:
+        if ids is None and self.training and self.needs_ids:
             raise ValueError(
                 "ids must be given in training, so that no row reads its own stored copy; pass "
                 "remember(x, y, ids=ids), or set leave_self_out=False"
@@ -183,7 +183,7 @@ class HMA(HubMixin, MemoryReader):
             self.momentum_encoder.update(self.backbone)
 
     @property
-    def _needs_ids(self) -> bool:
+    def needs_ids(self) -> bool:
         """Whether a row could meet its own stored copy while the backbone trains."""
         return self.config.votes and self.config.leave_self_out and not self.config.mixes
 
@@ -276,16 +276,22 @@ class HMA(HubMixin, MemoryReader):
         self.memory_frozen = frozen
         self.reproject()
 
-    def refresh(self, batches: Iterable[tuple[Any, Tensor, Tensor]]) -> None:
+    def refresh(self, batches: Iterable[tuple[Any, Tensor, Tensor]], *, new: bool = True) -> None:
         """Write rows again with the weights of now, encoded in eval mode.
 
         Args:
             batches: ``(x, y, ids)`` each, as :meth:`remember` takes them.
+            new: Whether rows that the memory does not hold are written too, and in a memory with a
+                bound may take the place of others.
         """
+        store = self.real.queue if self.real is not None else None
+        keyed = store if isinstance(store, KeyedRows) else None
         for x, y, ids in batches:
             with torch.no_grad(), evaluating(self.backbone):
                 features = expect_tensor("features", self.backbone(x))
-            self.remember(x, y, features=features, ids=ids)
+            ids = checked_ids(ids, len(features), self.anchors.device)
+            ignore = None if new or keyed is None else keyed.find(ids) < 0
+            self.remember(x, y, features=features, ids=ids, ignore=ignore)
 
     def learn_memory(
         self,
@@ -306,14 +312,18 @@ class HMA(HubMixin, MemoryReader):
                 and how much the memory counts. Without them it counts half.
             seed: Decides every random draw.
         """
-        rows = self._encoded(batches)
+        rows = self.encoded(batches)
         if rows is None:
             raise ValueError("batches must hold at least one row, got none")
-        return learn_memory(self, rows, self._encoded(held_out), seed=seed)
+        return learn_memory(self, rows, self.encoded(held_out), seed=seed)
 
     @torch.no_grad()
-    def _encoded(self, batches: Iterable[tuple[Any, ...]]) -> EncodedRows | None:
-        """Return the rows of batches as the backbone encodes them in eval mode."""
+    def encoded(self, batches: Iterable[tuple[Any, ...]]) -> EncodedRows | None:
+        """Return the rows of batches as the backbone encodes them in eval mode; None without any.
+
+        Args:
+            batches: ``(x, y)`` or ``(x, y, ids)`` each.
+        """
         features, labels, given = [], [], []
         with evaluating(self.backbone):
             for x, y, *ids in batches:

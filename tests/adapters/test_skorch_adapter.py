@@ -35,7 +35,8 @@ skorch = importlib.import_module("skorch")  # after the adapter, which quietens 
 def net(kind=skorch.NeuralNetClassifier, **options):
     settings = {
         "module__backbone": partial(mlp, INPUTS, hidden=(16,)), "module__num_classes": CLASSES,
-        "module__label_dim": 16, "module__queue_size": 20, "module__slots_per_class": 2,
+        "module__similarity": "dot", "module__label_dim": 16, "module__queue_size": 20,
+        "module__slots_per_class": 2,
         "module__momentum": MOMENTUM, "module__dropout": 0.0, "criterion": nn.CrossEntropyLoss,
         "optimizer": torch.optim.SGD, "lr": RATE, "batch_size": 8, "max_epochs": 2,
         "train_split": None, "verbose": 0, "callbacks": [("memory", RememberCallback())],

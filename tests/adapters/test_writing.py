@@ -4,9 +4,11 @@ import pytest
 import torch
 from plain_training import expect_same, follows, fresh_model, in_batches, rows, trained_by_hand
 from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from hma import HMA, HMAConfig
-from hma.adapters.writing import StepWriter, find_hma, pair
+from hma.adapters.sample_ids import WithIds
+from hma.adapters.writing import StepWriter, as_it_is, find_hma, rows_again
 from hma.backbones import mlp
 from hma.errors import UserError
 
@@ -24,7 +26,7 @@ def test_held_batches_are_written_as_one_joint_batch(sizes):
     written, joint = fresh_model(), fresh_model()
     for model in (written, joint):  # so that the momentum encoder has somewhere to go
         nn.init.ones_(model.backbone.layers[0].weight)
-    writer = StepWriter(written, pair)
+    writer = StepWriter(written, as_it_is)
     for batch in zip(x.split(sizes), y.split(sizes), strict=True):
         writer.hold(batch)
     assert len(written.memory_state().labels) == 0
@@ -52,7 +54,7 @@ def test_a_backbone_without_a_momentum_encoder_is_encoded_without_gradients_and_
     backbone = mlp(6, hidden=(16,), dropout=0.5)
     model = HMA(backbone, 3, HMAConfig.paper(label_dim=16, queue_size=20, momentum=0.0)).train()
     assert model.momentum_encoder is None
-    writer = StepWriter(model, pair)
+    writer = StepWriter(model, as_it_is)
     x, y = rows(6)
     writer.hold((x[:4], y[:4]))
     writer.hold((x[4:], y[4:]))
@@ -65,7 +67,7 @@ def test_a_backbone_without_a_momentum_encoder_is_encoded_without_gradients_and_
 @pytest.mark.parametrize("row", ["abd", "abd+syn", "param"])
 def test_a_model_without_a_queue_writes_nothing(row):
     model = HMA(mlp(6, hidden=(16,)), 3, HMAConfig.ablation(row))
-    writer = StepWriter(model, pair)
+    writer = StepWriter(model, as_it_is)
     for batch in in_batches(rows(6), 3):
         writer.hold(batch)
     writer.write()
@@ -76,7 +78,7 @@ def test_a_frozen_memory_refuses_many_batches_as_it_refuses_one():
     model = fresh_model()
     model.freeze_memory()
     for count in (1, 2):
-        writer = StepWriter(model, pair)
+        writer = StepWriter(model, as_it_is)
         for batch in in_batches(rows(3 * count), 3):
             writer.hold(batch)
         with pytest.raises(RuntimeError, match="memory is frozen"):
@@ -87,13 +89,14 @@ def test_a_frozen_memory_refuses_many_batches_as_it_refuses_one():
     ("batch", "received"),
     [
         ({"x": 1}, "got dict; say how"),
-        ((1, 2, 3), "got tuple of 3 parts"),
+        ((1, 2, 3, 4), "got tuple of 4 parts"),
         (torch.zeros(2, 3), "got Tensor;"),
     ],
 )
-def test_a_batch_that_is_no_pair_names_unpack(batch, received):
-    with pytest.raises(UserError, match=rf"batch must be a pair \(x, y\), {received}.*unpack="):
-        pair(batch)
+def test_a_batch_that_is_something_else_names_unpack(batch, received):
+    message = rf"batch must be \(x, y\) or \(x, y, ids\), {received}.*unpack="
+    with pytest.raises(UserError, match=message):
+        as_it_is(batch)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,75 @@ def test_a_batch_that_is_no_pair_names_unpack(batch, received):
 def test_what_unpack_returns_is_checked(parts, message):
     with pytest.raises(UserError, match=message):
         StepWriter(fresh_model(), lambda _: parts).hold(None)
+
+
+def voting_model(**config):
+    torch.manual_seed(0)
+    config = HMAConfig(**{"vote": "added", "key_dim": 4} | config)
+    return HMA(mlp(6, hidden=(16,)), 3, config).train()
+
+
+def numbered(data, size):
+    return DataLoader(WithIds(TensorDataset(*data)), batch_size=size, shuffle=True)
+
+
+@pytest.mark.parametrize("queue_size", [None, 5])
+def test_rows_that_are_held_are_written_again_with_the_weights_of_now_and_no_others(queue_size):
+    model, data = voting_model(queue_size=queue_size), rows(12)
+    writer = StepWriter(model, as_it_is)
+    writer.hold((data[0][:8], data[1][:8], torch.arange(8)))
+    writer.write()
+    held = model.memory_state().ids
+    nn.init.normal_(model.backbone.layers[0].weight)
+    writer.refresh(rows_again(numbered(data, 5)))
+    state = model.memory_state()
+    assert torch.equal(state.ids, held)
+    torch.testing.assert_close(state.features, model.eval().backbone(data[0][held]).detach())
+
+
+def test_rows_are_written_again_only_if_a_step_came_in_between():
+    model, read = voting_model(), []
+
+    def batches():
+        read.append(1)
+        yield from rows_again(numbered(rows(4), 4))
+
+    writer = StepWriter(model, as_it_is)
+    writer.refresh(batches())
+    assert not read
+    writer.hold((*rows(4), torch.arange(4)))
+    writer.write()
+    writer.refresh(batches())
+    writer.refresh(batches())
+    assert len(read) == 1
+
+
+def test_rows_come_again_in_their_order_and_draw_nothing_by_chance():
+    data = rows(10)
+    before = torch.get_rng_state()
+    x, y, ids = (torch.cat(parts) for parts in zip(*rows_again(numbered(data, 4)), strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert ids.tolist() == list(range(10))
+    assert torch.equal(x, data[0])
+    assert torch.equal(y, data[1])
+
+
+def test_a_loader_with_a_batch_sampler_and_one_of_whole_batches_come_again_too():
+    data = WithIds(TensorDataset(*rows(10)))
+    sampler = BatchSampler(RandomSampler(data), 3, drop_last=True)
+    assert sum(len(y) for _, y, _ in rows_again(DataLoader(data, batch_sampler=sampler))) == 10
+    whole = [tuple(batch) for batch in numbered(rows(10), 5)]
+    again = list(rows_again(DataLoader(whole, batch_size=None)))
+    assert torch.equal(again[1][2], whole[1][2])
+
+
+def test_a_stream_does_not_come_again():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            raise AssertionError
+
+    assert list(rows_again(DataLoader(Stream()))) == []
+    assert list(rows_again([1, 2])) == []
 
 
 def test_the_one_model_inside_is_found_wherever_it_is_and_a_given_one_wins():

@@ -1,9 +1,10 @@
 """A Lightning callback that writes the memory after each optimizer step."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from hma.adapters.writing import StepWriter, Unpack, find_hma, pair
+from hma.adapters.writing import StepWriter, Unpack, as_it_is, find_hma, rows_again
 from hma.model import HMA
 from hma.torchvision_ops import ensure_torchvision
 
@@ -13,24 +14,37 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class RememberCallback(Callback):
-    """Call ``remember`` for every batch trained on, after the optimizer step that learned from it.
+    """Give a model its memory while Lightning trains it.
+
+    A memory that is learned after the backbone (the default, ``vote='mixed'``) is learned in
+    ``on_train_end`` from the rows of the training loader, which must be able to come again, with
+    the validation loader's to judge by: checkpoints from before hold backbone and head alone, so
+    call ``model.learn_memory`` after loading one. Every other memory is written for each batch
+    trained on, after the optimizer step that learned from it:
 
     ``training_step`` returns before the step, so the memory is written in ``on_train_batch_end``,
     the first hook after it, and only when the trainer counted a step: with gradient accumulation
-    the batches wait for it. A batch whose ``training_step`` returned None is left out. Checkpoints
-    are saved after this callback ran and hold what it wrote. Lightning warns of modules in eval
-    mode when training starts: that is the momentum encoder, and it is meant to be.
+    the batches wait for it. A batch whose ``training_step`` returned None is left out. Rows that
+    vote are encoded again before each validation and at the end of an epoch, where they come from
+    a ``DataLoader`` whose rows can be asked for again. Checkpoints are saved after this callback
+    ran and hold what it wrote. Lightning warns of modules in eval mode when training starts: that
+    is the momentum encoder, and it is meant to be.
+
+    Where rows vote while the backbone trains, the model must know which samples it is given, or it
+    refuses: let the loader yield ``(x, y, ids)``, as :class:`hma.adapters.sample_ids.WithIds`
+    does, and call ``self.model(x, ids=ids)`` in ``training_step``.
 
     Args:
         model: The model to write into; by default the one HMA inside the LightningModule.
-        unpack: Takes a batch apart into ``(x, y)`` or ``(x, y, ids)``; a pair is taken as it is.
+        unpack: Takes a batch apart into ``(x, y)`` or ``(x, y, ids)``; by default it is that.
 
     Example, not run as a doctest because it trains::
 
-        trainer = Trainer(callbacks=[RememberCallback(unpack=lambda graphs: (graphs, graphs.y))])
+        unpack = lambda batch: (batch[0], batch[0].y, batch[1])  # of WithIds(graphs)
+        trainer = Trainer(callbacks=[RememberCallback(unpack=unpack)])
     """
 
-    def __init__(self, model: HMA | None = None, *, unpack: Unpack = pair) -> None:
+    def __init__(self, model: HMA | None = None, *, unpack: Unpack = as_it_is) -> None:
         self.model = model
         self.unpack = unpack
         self._steps = 0
@@ -58,6 +72,27 @@ class RememberCallback(Callback):
             self._steps = trainer.global_step
             self._writer.write()
 
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Encode rows again that a validation during training reads."""
+        self._refresh(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Encode rows again, if no validation did."""
+        self._refresh(trainer)
+
+    def _refresh(self, trainer: Trainer) -> None:
+        if self._writer is not None:
+            self._writer.refresh(_again(trainer, trainer.train_dataloader))
+
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let go of the model and of batches whose step never came."""
+        """Learn a memory that is learned last; let go of the model."""
+        assert self._writer is not None
+        rows = _again(trainer, trainer.train_dataloader, whole=True)
+        self._writer.finish(rows, _again(trainer, trainer.val_dataloaders, whole=True))
         self._writer = None
+
+
+def _again(trainer: Trainer, loader: Any, *, whole: bool = False) -> Iterator[Any]:
+    """Yield the batches of a loader once more, where the model is."""
+    for batch in rows_again(loader, whole=whole):
+        yield trainer.strategy.batch_to_device(batch)

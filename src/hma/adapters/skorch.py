@@ -1,13 +1,13 @@
 """skorch: HMA as a module whose settings can be searched, and a callback that writes the memory."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hma.adapters.writing import StepWriter, find_hma
+from hma.adapters.writing import StepWriter, find_hma, rows_again
 from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.model import HMA
@@ -16,8 +16,30 @@ with warnings.catch_warnings():
     # skorch imports torch_geometric where it is installed, and that scripts a class
     warnings.filterwarnings("ignore", ".*torch.jit.script.*", DeprecationWarning)
     from skorch.callbacks import Callback  # type: ignore[import-untyped]
-    from skorch.dataset import unpack_data  # type: ignore[import-untyped]
+    from skorch.dataset import Dataset, unpack_data  # type: ignore[import-untyped]
     from skorch.utils import to_tensor  # type: ignore[import-untyped]
+
+
+class RowsWithIds(Dataset):  # type: ignore[misc]
+    """Rows that bring along which sample they are: ``NeuralNetClassifier(dataset=RowsWithIds)``.
+
+    The id of a row is its place in what was given to ``fit``. Rows that are dicts may bring
+    ``ids`` of their own, as they must where ``partial_fit`` is to add rows to those of before.
+    """
+
+    def __getitem__(self, i: int) -> tuple[dict[str, Any], Any]:
+        x, y = super().__getitem__(i)
+        return {"ids": i, **(x if isinstance(x, Mapping) else {"x": x})}, y
+
+
+def _taken_apart(batch: Any) -> tuple[Any, Any, Any]:
+    """Return ``(x, y, ids)`` as :meth:`MemoryModule.forward` is given them."""
+    x, y = unpack_data(batch)
+    if not isinstance(x, Mapping):
+        return x, y, None
+    parts = dict(x)
+    ids = parts.pop("ids", None)
+    return parts["x"] if set(parts) == {"x"} else parts, y, ids
 
 
 class MemoryModule(HMA):
@@ -27,8 +49,8 @@ class MemoryModule(HMA):
         backbone: Builds a fresh backbone; a function, so that no fit starts from the last one's
             weights. ``functools.partial(mlp, 64)`` can be pickled, a lambda cannot.
         num_classes: Number of logits, ``C``.
-        settings: Fields of :class:`hma.HMAConfig`: ``module__queue_size=128`` in skorch's words.
-            The others are those of the paper's design, which needs no sample ids.
+        settings: Fields of :class:`hma.HMAConfig`: ``module__queue_size=128`` in skorch's words;
+            ``module__similarity="dot"`` is the paper's design, which needs sizes of its own.
 
     Example:
         >>> from functools import partial
@@ -47,18 +69,32 @@ class MemoryModule(HMA):
                 "a second fit would start from its trained weights: pass "
                 "functools.partial(mlp, 64) or the like"
             )
-        super().__init__(backbone(), num_classes, HMAConfig.paper(**settings))
+        paper = settings.get("similarity") == "dot"
+        config = HMAConfig.paper(**settings) if paper else HMAConfig.from_dict(settings)
+        super().__init__(backbone(), num_classes, config)
 
-    def forward(self, x: Any = None, **parts: Any) -> Tensor:
+    def forward(self, x: Any = None, *, ids: Tensor | None = None, **parts: Any) -> Tensor:
         """Return the logits; skorch hands over rows that are dicts as keyword arguments."""
-        return super().forward(parts if x is None else x)
+        if ids is None and self.training and self.needs_ids:
+            raise UserError(
+                "ids must come with the rows in training, so that none reads its own stored copy; "
+                "pass NeuralNetClassifier(dataset=hma.adapters.skorch.RowsWithIds), or "
+                "module__leave_self_out=False"
+            )
+        return super().forward(parts if x is None else x, ids=ids)
 
 
 class RememberCallback(Callback):  # type: ignore[misc]
-    """Call ``remember`` for every batch trained on, after the optimizer step that learned from it.
+    """Give a model its memory while skorch trains it.
+
+    A memory that is learned after the backbone (the default, ``vote='mixed'``) is learned in
+    ``on_train_end``, with the rows of skorch's validation split to judge by; ``partial_fit``
+    learns it anew, from the rows it is given. Every other memory is written for each batch trained
+    on, after the optimizer step that learned from it.
 
     skorch's ``on_batch_end`` comes after the step. A net of your own that accumulates gradients
-    steps less often; the batches then wait until the optimizer says that it has stepped.
+    steps less often; the batches then wait until the optimizer says that it has stepped. Rows that
+    vote are encoded again before the validation of an epoch, or at its end.
 
     Args:
         model: The model to write into; by default the one HMA inside the net's module.
@@ -67,7 +103,7 @@ class RememberCallback(Callback):  # type: ignore[misc]
 
         net = NeuralNetClassifier(
             MemoryModule, module__backbone=partial(mlp, 64), module__num_classes=10,
-            criterion=nn.CrossEntropyLoss, callbacks=[RememberCallback()],
+            criterion=nn.CrossEntropyLoss, dataset=RowsWithIds, callbacks=[RememberCallback()],
         )
     """
 
@@ -81,13 +117,36 @@ class RememberCallback(Callback):  # type: ignore[misc]
                 "criterion must take logits, got NLLLoss, skorch's default; pass "
                 "criterion=torch.nn.CrossEntropyLoss"
             )
-        self.writer_ = StepWriter(find_hma(net.module_, self.model), unpack_data)
+        model = find_hma(net.module_, self.model)
+        self.writer_ = StepWriter(model, _taken_apart)
+        # of another fit: what is stored under an id may be another row by now
+        self.writer_.stale = len(model.memory_state().ids) > 0
         self.stepped_ = False
+        self.rows_ = self.held_out_ = None
         optimizer = getattr(net.optimizer_, "optimizer", net.optimizer_)  # accelerate wraps it
         self.hook_: RemovableHandle | None = optimizer.register_step_post_hook(self._count)
 
     def _count(self, *_: Any) -> None:
         self.stepped_ = True
+
+    def on_epoch_begin(
+        self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any
+    ) -> None:
+        """Know the rows of training and validation."""
+        self.rows_, self.held_out_ = dataset_train, dataset_valid
+        self._refresh(net)
+
+    def on_batch_begin(self, net: Any, training: bool | None = None, **kwargs: Any) -> None:
+        """Encode rows again that a validation is about to read."""
+        if not training:
+            self._refresh(net)
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        """Encode rows again, if no validation did."""
+        self._refresh(net)
+
+    def _refresh(self, net: Any) -> None:
+        self.writer_.refresh(_again(net, self.rows_))
 
     def on_batch_end(
         self, net: Any, batch: Any = None, training: bool | None = None, **kwargs: Any
@@ -101,8 +160,18 @@ class RememberCallback(Callback):  # type: ignore[misc]
             self.writer_.write()
 
     def on_train_end(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
-        """Stop counting, and let go of batches whose step never came."""
+        """Learn a memory that is learned last; stop counting, and let go of all rows."""
+        if self.rows_ is not None:
+            self.writer_.finish(_again(net, self.rows_), _again(net, self.held_out_))
         if self.hook_ is not None:
             self.hook_.remove()
             self.hook_ = None
+        self.rows_ = self.held_out_ = None
         self.writer_.held.clear()
+
+
+def _again(net: Any, rows: Any) -> Iterator[Any]:
+    """Yield the batches of a data set in order, where the model is."""
+    if rows is not None:
+        for batch in rows_again(net.get_iterator(rows, training=False)):
+            yield to_tensor(unpack_data(batch), device=net.device)

@@ -1,6 +1,6 @@
 """The Hugging Face Trainer: HMA as it calls a model, and a callback that writes the memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 
-from hma.adapters.writing import StepWriter, Unpack, find_hma
+from hma.adapters.writing import StepWriter, Unpack, find_hma, rows_again
 from hma.errors import UserError
 from hma.model import HMA
 from hma.torchvision_ops import ensure_torchvision
@@ -81,7 +81,8 @@ class ForTrainer(nn.Module):
     ) -> dict[str, Tensor]:
         """Return the logits, and the loss where labels are given.
 
-        A column ``ids`` tells samples apart, so that in training none reads its own stored copy.
+        A column ``ids`` tells samples apart, so that in training none reads its own stored copy;
+        :class:`hma.adapters.sample_ids.WithIds` adds one to any data set of dicts.
         """
         named = {
             "input_ids": input_ids,
@@ -104,11 +105,18 @@ class ForTrainer(nn.Module):
 
 
 class RememberCallback(TrainerCallback):
-    """Call ``remember`` for every batch trained on, after the optimizer step that learned from it.
+    """Give a model its memory while the Trainer trains it.
+
+    A memory that is learned after the backbone (the default, ``vote='mixed'``) is learned in
+    ``on_train_end`` from the training rows, with those of the last evaluation to judge by:
+    checkpoints from before hold backbone and head alone, so call ``model.learn_memory`` after
+    loading one. Every other memory is written for each batch trained on, after the optimizer step
+    that learned from it.
 
     The Trainer tells callbacks when a step is done but not what was in it, so a hook on the model
     keeps the arguments of its last training call. With gradient accumulation the batches wait
-    for the step. Checkpoints and evaluations come after this callback.
+    for the step. Rows that vote are encoded again at the end of an epoch and before an evaluation
+    within one. Checkpoints and evaluations come after this callback.
 
     Args:
         model: The model to write into; by default the one HMA inside the Trainer's model.
@@ -117,7 +125,7 @@ class RememberCallback(TrainerCallback):
 
     Example, not run as a doctest because it trains::
 
-        trainer = Trainer(ForTrainer(model), arguments, train_dataset=rows,
+        trainer = Trainer(ForTrainer(model), arguments, train_dataset=WithIds(rows),
                           callbacks=[RememberCallback()])
     """
 
@@ -172,11 +180,23 @@ class RememberCallback(TrainerCallback):
         self.on_substep_end(args, state, control)
         assert self._writer is not None
         self._writer.write()
+        if control.should_evaluate:
+            self.on_epoch_end(args, state, control, **kwargs)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Encode rows again that an evaluation is about to read."""
+        assert self._writer is not None
+        self._writer.refresh(_again(kwargs.get("train_dataloader"), args))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Stop listening."""
+        """Learn a memory that is learned last; stop listening."""
+        assert self._writer is not None
+        rows = _again(kwargs.get("train_dataloader"), args, whole=True)
+        self._writer.finish(rows, _again(kwargs.get("eval_dataloader"), args, whole=True))
         self._stop_listening()
         self._writer = None
 
@@ -185,3 +205,11 @@ class RememberCallback(TrainerCallback):
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+
+
+def _again(loader: Any, args: TrainingArguments, *, whole: bool = False) -> Iterator[Any]:
+    """Yield the batches of a loader once more, where the model is."""
+    from accelerate.utils import send_to_device  # type: ignore[import-untyped]
+
+    for batch in rows_again(loader, whole=whole):
+        yield send_to_device(batch, args.device)

@@ -162,7 +162,8 @@ def train_epoch(
         known = output.features.detach() if model.config.votes else None
         model.remember(batch.x, batch.y, features=known, ids=batch.ids)
     if model.config.votes and not model.config.mixes:
-        model.refresh((part.x, part.y, part.ids) for part in rows.parts(ROWS_AT_ONCE))
+        parts = ((part.x, part.y, part.ids) for part in rows.parts(ROWS_AT_ONCE))
+        model.refresh(parts, new=False)
     return total / len(rows.y)
 
 
