@@ -60,12 +60,23 @@ ROWS = {
         "the paper's two blocks without memory and without neighbours", HMAConfig.ablation("param")
     ),
     "HMA-paper": memory("the paper's memories: attention by dot product", HMAConfig.paper()),
-    "HMA": memory("the nearest stored rows vote, beside the head", HMAConfig()),
-    "HMA-gated": memory("the vote through a gate that starts at zero", HMAConfig(vote="gated")),
+    "HMA": memory("nearest stored rows answer beside the head, keys from the inputs", HMAConfig()),
+    "HMA-features": memory(
+        "keys from the features that the head reads", HMAConfig(key_view="features")
+    ),
+    "HMA-added": memory(
+        "keys learn with the backbone, the vote is added to the logits", HMAConfig(vote="added")
+    ),
+    "HMA-gated": memory("added through a gate that starts at zero", HMAConfig(vote="gated")),
     "HMA-alone": memory("the vote without the head", HMAConfig(vote="alone")),
-    "HMA-self": memory("rows may read their own copy in training", HMAConfig(leave_self_out=False)),
+    "HMA-self": memory(
+        "rows may read their own copy while keys learn", HMAConfig(leave_self_out=False)
+    ),
     "HMA-512": memory("the last 512 rows instead of all", HMAConfig(queue_size=512)),
-    "HMA-slots": memory("learned rows beside the stored ones", HMAConfig(slots_per_class=4)),
+    "HMA-slots": memory(
+        "learned rows beside the stored ones, started by k-means",
+        HMAConfig(slots_per_class=4, slot_init="kmeans"),
+    ),
     "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
     "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
     "prototypes": Row(build=prototypes, what="class means, centred and normalised"),

@@ -18,6 +18,7 @@ from hma.line_search import lowest
 from hma.queue import checked_rows
 from hma.shares import fitted_shares
 from hma.slots import drawn_rows
+from hma.targets import UNKNOWN
 from hma.voting import MOST_SHARPENED, VotingRead
 
 if TYPE_CHECKING:
@@ -166,14 +167,15 @@ class _Learning:
     ) -> None:
         model, batch = self.model, self.rows.at(places)
         assert batch.ids is not None
+        apart = model.config.leave_self_out
         if model.real is not None:
             logits = self.vote.learn(
                 batch.features,
                 model.real,
                 model.synthetic,
-                ids=batch.ids,
+                ids=batch.ids if apart else torch.full_like(batch.ids, UNKNOWN),
                 candidates=model.config.candidates,
-                batch=True,
+                batch=apart,
                 gather=False,
             )
         else:
