@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from hma.attention import Chosen, Projected
 from hma.keyed_rows import KeyedRows
 from hma.line_search import lowest
 from hma.queue import checked_rows
 from hma.shares import fitted_shares
 from hma.slots import drawn_rows
-from hma.targets import UNKNOWN
-from hma.voting import MOST_SHARPENED, VotingRead
+from hma.voting import MOST_SHARPENED, VotingRead, hiding
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -41,6 +41,10 @@ SPREAD = 0.5
 FOR_HEAD, FOR_VOTE = 0.5, 2.0
 """Rows that each is taken to have won before any held-out row is asked: where those cannot tell,
 the answer that can name its rows is preferred."""
+
+
+Keys = tuple[Tensor, Tensor, Tensor | None]
+"""Where rows lie ``(N, K)``, their labels, and minus infinity where a place is empty ``(N,)``."""
 
 
 class EncodedRows(NamedTuple):
@@ -119,7 +123,11 @@ def learn_memory(
 
 
 class _Learning:
-    """Let keys, sharpness and slots learn until the held-out rows say stop."""
+    """Let keys, sharpness and slots learn until the held-out rows say stop.
+
+    A row is answered by its batch, with gradients, and by stored rows where they lay at the last
+    look at the held-out rows, which needs all their keys anyway.
+    """
 
     def __init__(
         self,
@@ -131,30 +139,44 @@ class _Learning:
     ) -> None:
         self.model, self.vote, self.rows, self.tick = model, vote, rows, tick
         self.held_out = None if held_out is None or not len(held_out.y) else _some(held_out)
+        self.labels = model.target.checked(rows.y, len(rows.y))
+        self.slots = model.synthetic
         self.parts: list[nn.Module] = [vote]
-        if model.synthetic is not None:
-            self.parts.append(model.synthetic)
+        if self.slots is not None:
+            self.parts.append(self.slots)
         self.per_pass = -(-len(rows.y) // ROWS_A_STEP)
         self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
+        self.every = max(CHECK_EVERY, self.per_pass)
+        self.stored: KeyedRows | None = None
+        if model.real is not None and isinstance(model.real.queue, KeyedRows):
+            self.stored = model.real.queue
+            assert rows.ids is not None
+            self.places = self.stored.find(rows.ids)  # (N,), -1 where a bounded memory has none
+            self.all_places = torch.arange(self.stored.size, device=rows.features.device)
 
     def run(self) -> int:
         """Return how many steps led to what is kept."""
         best, best_step, kept = math.inf, 0, self._state()
-        every = max(CHECK_EVERY, self.per_pass)
         with self._trainable() as weights:
-            optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-            for step, places in enumerate(self._batches()):
+            fused = True if self.rows.features.device.type in ("cpu", "cuda") else None
+            optimizer = torch.optim.AdamW(
+                weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
+            )
+            self.lay = self._look()[0]
+            for step, places in zip(range(self.steps), self._batches(), strict=False):
                 for group in optimizer.param_groups:
                     group["lr"] = LEARNING_RATE * self._rate(step)
-                self._step(places, weights, optimizer)
-                last = step + 1 == self.steps
-                if self.held_out is not None and ((step + 1) % every == 0 or last):
-                    loss = self._held_out_loss(self.held_out)
-                    if loss < best:
-                        best, best_step, kept = loss, step + 1, self._state()
-                    elif step + 1 - best_step >= PATIENCE * every:
-                        break
-                if last:
+                optimizer.zero_grad()
+                self._loss(places).backward()  # type: ignore[no-untyped-call]
+                clip_grad_norm_(weights, CLIP_NORM)
+                optimizer.step()
+                self.tick()
+                if (step + 1) % self.every and step + 1 < self.steps:
+                    continue
+                self.lay, loss = self._look()
+                if loss < best:
+                    best, best_step, kept = loss, step + 1, self._state()
+                elif self.held_out is not None and step + 1 - best_step >= PATIENCE * self.every:
                     break
         if self.held_out is None:
             return self.steps
@@ -162,32 +184,36 @@ class _Learning:
             part.load_state_dict(state)
         return best_step
 
-    def _step(
-        self, places: Tensor, weights: list[nn.Parameter], optimizer: torch.optim.Optimizer
-    ) -> None:
-        model, batch = self.model, self.rows.at(places)
-        assert batch.ids is not None
-        apart = model.config.leave_self_out
-        if model.real is not None:
-            logits = self.vote.learn(
-                batch.features,
-                model.real,
-                model.synthetic,
-                ids=batch.ids if apart else torch.full_like(batch.ids, UNKNOWN),
-                candidates=model.config.candidates,
-                batch=apart,
-                gather=False,
-            )
-        else:
-            memories = self.vote.memories(None, model.synthetic)
-            logits = self.vote.answer(batch.features, memories, None).logits
-        each = model.target.loss(logits, batch.y)
-        loss = each.mean() if batch.weight is None else (each * batch.weight).mean()
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(weights, CLIP_NORM)
-        optimizer.step()
-        self.tick()
+    def _loss(self, places: Tensor) -> Tensor:
+        """Return the loss of rows that are answered by others."""
+        vote, batch = self.vote, self.rows.at(places)
+        width = vote.to_keys.in_features
+        kept = torch.rand(width).to(batch.features) >= vote.dropout.p
+        kept = kept / (1 - vote.dropout.p)  # the same features are dropped of all rows of a step
+        keys = vote.keys(batch.features, kept)
+        groups: list[Projected | Chosen] = []
+        if self.stored is not None:
+            groups += self._others(places, keys)
+        if self.slots is not None and self.slots.slots is not None:
+            groups.append(vote.at(vote.keys(self.slots.slots, kept), self.slots.labels))
+        each = self.model.target.loss(vote(batch.features, groups, keys)[0], batch.y)
+        return each.mean() if batch.weight is None else (each * batch.weight).mean()
+
+    def _others(self, places: Tensor, keys: Tensor) -> list[Projected | Chosen]:
+        """Return the batch and stored rows; a row meets no copy of itself, unless it is to."""
+        assert self.stored is not None
+        count, own = self.model.config.candidates, self.places[places]
+        drawn = self.stored.drawn(count)
+        if not self.model.config.leave_self_out:
+            return [self.vote.at(self.lay[drawn], self.stored.labels[drawn])]
+        absent = own < 0
+        mates = torch.eye(len(places), dtype=torch.bool, device=own.device) | absent
+        there = torch.zeros_like(self.all_places, dtype=torch.bool)
+        there[own[~absent]] = True  # the batch stands for them
+        return [
+            self.vote.at(keys, self.labels[places], hiding(mates, keys)),
+            self.vote.at(self.lay[drawn], self.stored.labels[drawn], hiding(there[drawn], keys)),
+        ]
 
     def _batches(self) -> Iterator[Tensor]:
         device = self.rows.features.device
@@ -202,11 +228,16 @@ class _Learning:
         return min(1.0, (step + 1) / warmup) * (1 + math.cos(math.pi * done)) / 2
 
     @torch.no_grad()
-    def _held_out_loss(self, held_out: EncodedRows) -> float:
+    def _look(self) -> tuple[Tensor, float]:
+        """Return where the stored rows lie now, and the loss of the held-out rows."""
         self.vote.eval()
-        said = _said(self.model, self.vote, held_out.features)
+        rows = _keys(self.model, self.vote)
+        loss, held_out = math.inf, self.held_out
+        if held_out is not None:
+            said = _answered(self.vote, rows, self.vote.keys(held_out.features))
+            loss = _mean(self.model.target.loss(said, held_out.y), held_out.weight)
         self.vote.train()
-        return _mean(self.model.target.loss(said, held_out.y), held_out.weight)
+        return rows[0][0], loss
 
     def _state(self) -> list[dict[str, Tensor]]:
         return [{n: v.clone() for n, v in part.state_dict().items()} for part in self.parts]
@@ -247,7 +278,7 @@ def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
 
     def cost(more: float) -> float:
         vote.log_sharpness.fill_(learned + more)
-        each = model.target.loss(_answered(model, vote, rows, queries), held_out.y)
+        each = model.target.loss(_answered(vote, rows, queries), held_out.y)
         loss = _mean(each, held_out.weight) * len(each)
         return loss + more**2 / (2 * SPREAD**2)
 
@@ -256,12 +287,12 @@ def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
 
 def _said(model: "HMA", vote: VotingRead, features: Tensor) -> Tensor:
     """Return the vote on rows that are not in the memory, as logits."""
-    return _answered(model, vote, _keys(model, vote), vote.keys(features))
+    return _answered(vote, _keys(model, vote), vote.keys(features))
 
 
-def _keys(model: "HMA", vote: VotingRead) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+def _keys(model: "HMA", vote: VotingRead) -> list[Keys]:
     """Return keys, labels and bias of the stored rows, and of the slots."""
-    found: list[tuple[Tensor, Tensor, Tensor | None]] = []
+    found: list[Keys] = []
     if model.real is not None:
         queue = model.real.queue
         found.append((vote.keys(queue.features), queue.labels, model.real.unseen()))
@@ -271,12 +302,7 @@ def _keys(model: "HMA", vote: VotingRead) -> list[tuple[Tensor, Tensor, Tensor |
     return found
 
 
-def _answered(
-    model: "HMA",
-    vote: VotingRead,
-    rows: list[tuple[Tensor, Tensor, Tensor | None]],
-    queries: Tensor,
-) -> Tensor:
+def _answered(vote: VotingRead, rows: list[Keys], queries: Tensor) -> Tensor:
     groups = [vote.at(*one) for one in rows]
     size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
     return torch.cat([vote(part, [*groups], keys=part)[0] for part in torch.split(queries, size)])

@@ -107,9 +107,15 @@ class VotingRead(nn.Module):
         bounded = self.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED)
         return bounded.exp() / math.sqrt(self.to_keys.out_features)
 
-    def keys(self, features: Tensor) -> Tensor:
-        """Return where features lie, ``(N, F)`` to ``(N, K)``."""
-        keys: Tensor = self.to_keys(self.dropout(self.norm(features[:, self.first :])))
+    def keys(self, features: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Return where features lie, ``(N, F)`` to ``(N, K)``.
+
+        Args:
+            features: As the backbone made them.
+            kept: What each of those that keys are made of counts, instead of dropout.
+        """
+        normalised = self.norm(features[:, self.first :])
+        keys: Tensor = self.to_keys(self.dropout(normalised) if kept is None else normalised * kept)
         return keys
 
     def project(self, features: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:
@@ -243,12 +249,12 @@ class VotingRead(nn.Module):
                 places = queue.find(mate_ids)
                 unseen = (ids[:, None] == mate_ids) | (places < 0)  # (B, all)
                 labels = queue.labels[places.clamp(min=0)]
-                groups.append(self.at(mates, labels, _bias(unseen, keys)))
+                groups.append(self.at(mates, labels, hiding(unseen, keys)))
         with (
             torch.no_grad()
         ):  # the batch and the queries learn the keys; this is dear and adds nothing
             far = self.keys(queue.features[drawn])
-        groups.append(self.at(far, queue.labels[drawn], _bias(hidden, keys)))
+        groups.append(self.at(far, queue.labels[drawn], hiding(hidden, keys)))
         if learned is not None and learned.slots is not None:
             groups.append(self.project(learned.slots, learned.labels))
         logits: Tensor = self(features, groups, keys)[0]
@@ -271,6 +277,6 @@ def voting_read(target: Target, feature_dim: int, key_width: int, config: HMACon
     )
 
 
-def _bias(hidden: Tensor, like: Tensor) -> Tensor:
+def hiding(hidden: Tensor, like: Tensor) -> Tensor:
     """Return minus infinity where ``hidden``, else 0."""
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, float("-inf"))
