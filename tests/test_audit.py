@@ -464,6 +464,9 @@ def test_the_verdict_in_words():
         "read, though accuracy does not show it: permuted labels cost 0.030 in log loss (0.020 to "
         "0.040)"
     )
+    surer = said(unsure, nll=Change(0.29, -0.01, -0.02, -0.005))
+    assert surer.read is False
+    assert surer.verdict == said(unsure).verdict
     assert said(Change(0.9, 0.0, 0.0, 0.0), emptied=Change(0.85, -0.05, -0.07, -0.03)).verdict == (
         "not read: permuting the labels of the rows changes nothing; emptied it cost 5.0 points "
         "(3.0 to 7.0), so it acts as a constant"

@@ -93,11 +93,14 @@ class Audit:
 
     @property
     def read(self) -> bool | None:
-        """Tell whether permuted labels change a score; None where that cannot be told."""
+        """Tell whether permuted labels change the main score, or make another one worse.
+
+        None where that cannot be told.
+        """
         permuted = self.changes.get(PERMUTED)
         if permuted is None:
             return None if self.stored else False
-        if any(change.certain for change in permuted.values()):
+        if _shown_by(permuted) is not None:
             return True
         known = all(change.none or change.low is not None for change in permuted.values())
         return False if known else None
@@ -115,7 +118,7 @@ class Audit:
             return f"permuted labels {_costs(main, permuted[main])}; no interval was made"
         if not self.read:
             return f"not read: {self._unmoved(permuted)}{self._constant()}"
-        name = next(name for name, change in permuted.items() if change.certain)
+        name = _shown_by(permuted) or main
         harm = ", to its harm" if _cost(name, permuted[name])[0] < 0 else ""
         unseen = "" if name == main else f", though {METRICS[main].title} does not show it"
         return f"read{harm}{unseen}: permuted labels {_costs(name, permuted[name])}"
@@ -181,6 +184,18 @@ def _change(values: Any) -> Change:
     held = checked(values, dict.fromkeys(("score", "change", "low", "high"), float | None))
     score, change = none_to_nan(held["score"]), none_to_nan(held["change"])
     return Change(score, change, held["low"], held["high"])
+
+
+def _shown_by(permuted: Changes) -> str | None:
+    """Return the first metric that shows that labels are read.
+
+    A score beside the main one must get worse: one that gets better by noise in the labels shows
+    that the model is too sure, not that it reads.
+    """
+    for place, (name, change) in enumerate(permuted.items()):
+        if change.certain and (place == 0 or _cost(name, change)[0] > 0):
+            return name
+    return None
 
 
 # ------------------------------------------------------------------------------------- numbers
