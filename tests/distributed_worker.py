@@ -19,7 +19,7 @@ from hma import HMA, HMAConfig
 from hma.distributed import gather_rows
 
 RANKS, STEPS, BATCH, WIDTH, CLASSES = 2, 5, 6, 8, 3
-ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param", "vote")
+ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param", "vote", "one", "narrow")
 SIZES = {
     "rma": {"queue_size": 16},
     "abd": {},
@@ -27,6 +27,8 @@ SIZES = {
     "abd+rma": {"queue_size": 16},
     "hma": {"queue_size": 16, "slots_per_class": 2},
     "param": {},
+    "one": {"queue_size": 16, "slots_per_class": 2, "stages": "one"},
+    "narrow": {"queue_size": 16, "slots_per_class": 2, "attention": "linear", "width": 4},
     "vote": {"key_dim": 4, "key_dropout": 0.0, "candidates": None, "slots_per_class": 1},
 }
 
@@ -36,7 +38,8 @@ def build(row, *, seed=0, backbone=None, **changes):
     shared = {"num_heads": 2, "dropout": 0.0, "momentum": 0.9} | changes
     if row != "param":
         shared["label_dim"] = 4
-    make = HMAConfig if row == "vote" else partial(HMAConfig.ablation, row)
+    designs = {"vote": HMAConfig, "one": HMAConfig.paper, "narrow": HMAConfig.paper}
+    make = designs.get(row, partial(HMAConfig.ablation, row))
     config = make(**SIZES[row], **shared)
     backbone = backbone or nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
     return HMA(backbone, CLASSES, config, feature_dim=WIDTH).double()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from read_designs import READS, opened
 from torch import nn
 
 from hma import HMA, HMAConfig
@@ -15,7 +16,7 @@ PAPER = HMAConfig.paper(
 
 def model_of(**changes):
     torch.manual_seed(0)
-    model = HMA(nn.Linear(3, 8), 3, replace(PAPER, **changes), feature_dim=8)
+    model = opened(HMA(nn.Linear(3, 8), 3, replace(PAPER, **changes), feature_dim=8))
     model.remember(torch.randn(6, 3), torch.arange(6) % 3)
     return model.train()
 
@@ -35,10 +36,11 @@ def kinds(model, x, batches):
     return found
 
 
-def test_so_many_batches_are_read_without_neighbours():
+@pytest.mark.parametrize("design", READS)
+def test_so_many_batches_are_read_without_neighbours(design):
     x = torch.randn(5, 3)
-    assert sum(kinds(model_of(), x, 20)) == 0
-    count = sum(kinds(model_of(alone_share=0.3), x, 300))
+    assert sum(kinds(model_of(**READS[design]), x, 20)) == 0
+    count = sum(kinds(model_of(alone_share=0.3, **READS[design]), x, 300))
     assert 60 < count < 120  # 90 expected, 8 its deviation
 
 
@@ -60,8 +62,10 @@ def test_the_papers_design_draws_nothing():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_gradients_of_a_batch_read_alone_are_those_of_rows_one_by_one():
-    model, x, y = model_of(alone_share=0.999), torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+@pytest.mark.parametrize("design", READS)
+def test_gradients_of_a_batch_read_alone_are_those_of_rows_one_by_one(design):
+    model, x = model_of(alone_share=0.999, **READS[design]), torch.randn(4, 3)
+    y = torch.tensor([0, 1, 2, 0])
     nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
     together = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad()

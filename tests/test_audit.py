@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from read_designs import READS
 from torch import nn
 
 import hma
 from hma.audited import Audit, Change
 from hma.config import ConfigError
 from hma.metrics import scores
+from hma.queue import MemoryRows
 from hma.retrieval import BestRows
 
 CLASSES = 3
@@ -74,6 +76,8 @@ CONFIGS = {
     "vote with slots": hma.HMAConfig(slots_per_class=2),
     "paper": paper(),
     "frozen labels": paper(queue_labels="frozen"),
+    "one read": paper(stages="one"),
+    "one narrow linear read": paper(**READS["all"]),
 }
 
 
@@ -156,7 +160,9 @@ def test_emptied_rows_are_those_of_a_model_that_forgot(name):
     assert found.changes["rows emptied"]["nll"].score == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("config", [paper(), hma.HMAConfig(slots_per_class=2)])
+@pytest.mark.parametrize(
+    "config", [*(paper(**changes) for changes in READS.values()), hma.HMAConfig(slots_per_class=2)]
+)
 def test_removed_slots_are_those_of_a_model_without_slots(config):
     model = remembered(config)
     x, y = data(50)
@@ -329,6 +335,25 @@ def test_rows_with_ids_do_not_read_their_own_copy():
     for row in range(12):
         other = copy.deepcopy(model)
         assert other.forget(torch.tensor([row])) == 1
+        logits.append(other(x[row : row + 1]).detach())
+    expected = scores(torch.cat(logits), y)["nll"]
+    assert found.scores["nll"] == pytest.approx(expected, abs=1e-5)
+    assert hma.audit(model, x, y).scores["nll"] != found.scores["nll"]
+
+
+@pytest.mark.parametrize("design", READS)
+def test_rows_with_ids_do_not_attend_to_their_own_copy(design):
+    model = remembered(paper(**READS[design]), rows=30)
+    model.context = "alone"
+    x, y = data(6, seed=5)
+    found = hma.audit(model, x, y, ids=torch.arange(6))
+    logits = []
+    for row in range(6):
+        other = copy.deepcopy(model)
+        features, labels, ids, _ = model.real.queue.rows()
+        kept = ids != row
+        other.real.queue.clear()
+        other.real.queue.write(MemoryRows(features[kept], labels[kept], ids[kept]))
         logits.append(other(x[row : row + 1]).detach())
     expected = scores(torch.cat(logits), y)["nll"]
     assert found.scores["nll"] == pytest.approx(expected, abs=1e-5)

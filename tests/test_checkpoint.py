@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from read_designs import READS, opened
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -124,6 +125,20 @@ def test_context_frozen_flag_and_configuration_come_back(tmp_path, context, froz
     assert loaded.config == HMAConfig.paper(**SMALL, scale="token", top_k=4, context=context)
     assert not loaded.training
     assert torch.equal(loaded(X), model(X))
+
+
+@pytest.mark.parametrize("design", READS)
+def test_every_way_to_read_comes_back(tmp_path, design):
+    model = opened(filled(**READS[design]))
+    for part in model.buffers():
+        if part.shape == (8, 6):
+            part += 1  # a drawn direction is state, not a constant of the program
+    save(model, tmp_path)
+    loaded = load(tmp_path, new_backbone())
+    assert loaded.config == model.config
+    for context in CONTEXTS:
+        model.context = loaded.context = context
+        assert torch.equal(loaded(X), model(X))
 
 
 @pytest.mark.parametrize("row", ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"])

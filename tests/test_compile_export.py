@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from read_designs import READS, opened
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.export import Dim
@@ -29,7 +30,7 @@ def build(**changes):
     torch.manual_seed(0)
     sizes = {"label_dim": 4, "queue_size": QUEUE, "slots_per_class": 2, "num_heads": 2}
     backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
-    return HMA(backbone, CLASSES, HMAConfig.paper(**sizes | changes), feature_dim=WIDTH)
+    return opened(HMA(backbone, CLASSES, HMAConfig.paper(**sizes | changes), feature_dim=WIDTH))
 
 
 def filled(**changes):
@@ -51,10 +52,11 @@ def gradients(model):
 # ------------------------------------------------------------------------- compile
 
 
+@pytest.mark.parametrize("design", ["paper", "all"])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("training", [True, False])
-def test_compiled_logits_and_gradients_are_those_of_the_eager_model(backend, training):
-    model = filled(dropout=0.0).train(training)
+def test_compiled_logits_and_gradients_are_those_of_the_eager_model(backend, training, design):
+    model = filled(dropout=0.0, **READS[design]).train(training)
     cross_entropy(model(X), Y).backward()
     logits, wanted = model(X), gradients(model)
     model.zero_grad()
@@ -81,9 +83,10 @@ def test_every_ablation_compiles_to_one_graph(row, training):
     assert counter.frame_count == 1
 
 
+@pytest.mark.parametrize("design", ["paper", "all"])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_compiled_forward_sees_every_new_row_without_compiling_again(training):
-    model = build(dropout=0.0).train(training)
+def test_the_compiled_forward_sees_every_new_row_without_compiling_again(training, design):
+    model = build(dropout=0.0, **READS[design]).train(training)
     counter = CompileCounter()
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     seen = []
@@ -105,10 +108,11 @@ def test_a_compiled_forward_of_dynamic_batch_compiles_once_for_all_sizes():
     assert counter.frame_count == 1
 
 
+@pytest.mark.parametrize("design", ["paper", "all"])
 @pytest.mark.parametrize("context", ["batch", "alone", "anchors"])
 @torch.no_grad()
-def test_a_compiled_frozen_model_predicts_by_its_memory_in_every_context(context):
-    model = filled()
+def test_a_compiled_frozen_model_predicts_by_its_memory_in_every_context(context, design):
+    model = filled(**READS[design])
     model.freeze_memory()
     model.context = context
     compiled = torch.compile(model, backend="eager", fullgraph=True)
@@ -118,9 +122,10 @@ def test_a_compiled_frozen_model_predicts_by_its_memory_in_every_context(context
     torch.testing.assert_close(compiled(X), predict(model, model.backbone(X), context))
 
 
+@pytest.mark.parametrize("design", ["paper", "all"])
 @torch.no_grad()
-def test_a_frozen_model_compiles_for_float32_after_it_predicted_under_autocast():
-    model = filled()
+def test_a_frozen_model_compiles_for_float32_after_it_predicted_under_autocast(design):
+    model = filled(**READS[design])
     model.freeze_memory()
     with torch.autocast("cpu", torch.bfloat16):
         model(X)
@@ -215,6 +220,18 @@ def test_the_exported_program_of_a_frozen_model_projects_nothing_but_the_batch(f
     assert rows_projected(program) == [None, None]
     wanted = predict(model, model.backbone(X), "anchors")
     torch.testing.assert_close(program.module()(X), wanted)
+
+
+@pytest.mark.parametrize("attention", ["exact", "linear"])
+def test_the_exported_program_of_one_frozen_read_projects_nothing_but_the_batch(attention):
+    model = filled(context="anchors", stages="one", attention=attention)
+    model.freeze_memory()
+    program = exported(model)
+    assert rows_projected(program) == [None]
+    for count in (1, 3, 8):
+        x = torch.randn(count, 5)
+        wanted = predict(model, model.backbone(x), "anchors")
+        torch.testing.assert_close(program.module()(x), wanted)
 
 
 def test_the_exported_program_of_a_model_that_still_writes_projects_its_memory():

@@ -3,8 +3,9 @@
 import dataclasses
 
 import pytest
+from torch import nn
 
-from hma import ConfigError, HMAConfig
+from hma import HMA, ConfigError, HMAConfig
 from hma.config_checks import NUMBERS
 
 
@@ -52,6 +53,18 @@ def test_every_field_that_is_a_number_has_a_rule():
 def test_a_configuration_with_nothing_to_read_says_what_to_do():
     with pytest.raises(ConfigError, match="empty_reads='keep'"):
         HMAConfig.paper(queue_size=0, slots_per_class=0, batch_attention=False)
+
+
+def test_a_linear_read_has_no_largest_weights():
+    with pytest.raises(ConfigError, match=r"attention='linear' .* got top_k=3; leave it out"):
+        HMAConfig.paper(attention="linear", top_k=3)
+
+
+def test_heads_must_divide_the_width_that_is_read():
+    config = HMAConfig.paper(width=30, label_dim=3)
+    with pytest.raises(ConfigError, match="divide width, got 4 and 30; width=32 would fit"):
+        HMA(nn.Identity(), 2, config, feature_dim=64)
+    HMA(nn.Identity(), 2, HMAConfig.paper(width=32, label_dim=3), feature_dim=64)
 
 
 def test_anchors_need_attention_between_datapoints():

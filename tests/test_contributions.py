@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from read_designs import READS, opened
 from torch import nn
 
 from hma import HMA, HMAConfig, contributions
@@ -23,7 +24,7 @@ def model_of(target=None, **changes):
     given = {"queue_size": 4, "slots_per_class": 2, "num_heads": 2, "label_dim": 4} | changes
     target = target or Classes(3)
     model = HMA(nn.Linear(3, 8), target=target, config=HMAConfig.paper(**given), feature_dim=8)
-    model = model.double().eval()
+    model = opened(model.double().eval())
     model.remember(torch.randn(6, 3).double(), LABELS[type(target)], ids=torch.arange(6))
     with torch.no_grad():
         model.head.weight.mul_(5)
@@ -60,10 +61,11 @@ def said(model, x, row, output):
     return float(value if value.dim() == 0 else value[output])
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("context", ["alone", "batch", "anchors"])
 @pytest.mark.parametrize("target", [Classes(3), Number(2.0, 1.5), YesNo(2)], ids=lambda t: t.kind)
-def test_effects_are_those_of_removing_the_part_for_real(target, context):
-    model = model_of(target, context="batch")
+def test_effects_are_those_of_removing_the_part_for_real(target, context, design):
+    model = model_of(target, context="batch", **READS[design])
     model.set_anchors(torch.randn(2, 3).double())
     model.context = context
     x, row = torch.randn(3, 3).double(), 1

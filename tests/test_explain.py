@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from read_designs import READS, opened
 from torch import nn
 
+from benchmarks.reference import seen_along
 from hma import HMA, HMAConfig, explain, queue_diagnostics, slot_diagnostics
 
 
@@ -64,13 +66,47 @@ def test_shares_follow_both_reads_back_to_their_sources(context):
         torch.testing.assert_close(shares.anchors[1].double(), expected, **NEAR)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("context", ["batch", "alone", "anchors"])
+@pytest.mark.parametrize("attention", ["exact", "linear"])
+def test_shares_of_one_read_are_its_weights(context, attention):
+    """One head: the read of row 1 over itself, others, queue and slots, by hand."""
+    model = model_of(context=context, stages="one", attention=attention)
+    x, anchors = torch.randn(3, 3).double(), torch.randn(2, 3).double()
+    model.set_anchors(anchors)
+    store, read = model.real.queue, model.joint.read
+    queue = model.tokens.label(store.features, store.labels)[store.order()]
+    tokens = model.tokens.mask(model.backbone(torch.cat([x, anchors])))
+    slots = model.tokens.label(model.synthetic.slots, model.synthetic.classes)
+    others = {"batch": [0, 1, 2], "alone": [1], "anchors": [1, 3, 4]}[context]
+    seen = torch.cat([tokens[others], queue, slots])
+    if attention == "exact":
+        weights = attention_by_hand(read, tokens[1], seen)
+    else:
+        q = read.to_queries(read.norm_queries(tokens[1]))
+        keys = read.to_keys_values(read.norm_memory(seen))[:, : read.dim]
+        weights = seen_along(read, keys) @ seen_along(read, q)
+        weights = weights / weights.sum()
+    shares = explain(model, x)
+    own, of_queue, of_slots = torch.split(weights, [len(others), 4, 6])
+    torch.testing.assert_close(shares.itself[1].double(), own[others.index(1)], **NEAR)
+    torch.testing.assert_close(shares.queue[1].double(), of_queue, **NEAR)
+    torch.testing.assert_close(shares.slots[1].double(), of_slots, **NEAR)
+    if context == "anchors":
+        torch.testing.assert_close(shares.anchors[1].double(), own[1:], **NEAR)
+    if context == "batch":
+        torch.testing.assert_close(shares.batch[1, [0, 2]].double(), own[[0, 2]], **NEAR)
+
+
 @pytest.mark.parametrize("row", ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"])
-@pytest.mark.parametrize("top_k", [None, 2])
-@pytest.mark.parametrize("batch", [1, 3])
-def test_shares_sum_to_one(row, top_k, batch):
+@pytest.mark.parametrize(
+    ("design", "top_k"), [*((name, None) for name in READS), ("one", 2), ("paper", 2)]
+)
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_shares_sum_to_one(row, design, top_k, batch):
     changes = {"label_dim": 0} if row == "param" else {"label_dim": 4}
-    config = HMAConfig.ablation(row, top_k=top_k, **changes)
-    model = HMA(nn.Linear(3, 8), 3, config, feature_dim=8).eval()
+    config = HMAConfig.ablation(row, top_k=top_k, num_heads=2, **changes, **READS[design])
+    model = opened(HMA(nn.Linear(3, 8), 3, config, feature_dim=8)).eval()
     model.remember(torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2]))
     shares = explain(model, torch.randn(batch, 3))
     torch.testing.assert_close(everything(shares).sum(dim=1), torch.ones(batch))

@@ -4,10 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_designs import READS, opened
 from torch import nn
 
 from benchmarks.reference import predict
 from hma import HMA, ConfigError, HMAConfig
+from hma.retrieval import BestRows
 
 ROWS = ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"]
 SIZES = {
@@ -24,7 +26,7 @@ def small(row="hma", num_classes=3, **changes):
     if row != "param":
         changes = {"label_dim": 4} | changes
     config = HMAConfig.ablation(row, num_heads=2, dropout=0.0, **SIZES[row], **changes)
-    return HMA(nn.Linear(3, 8), num_classes, config, feature_dim=8).double()
+    return opened(HMA(nn.Linear(3, 8), num_classes, config, feature_dim=8).double())
 
 
 def filled(model, rows=7):
@@ -39,11 +41,42 @@ def test_the_module_has_the_papers_number_of_parameters():
     assert sum(p.numel() for p in model.parameters()) == 15_583_215
 
 
+@pytest.mark.parametrize("design", ["votes", "narrow"])
+def test_beside_wide_features_a_memory_has_at_most_three_million_weights(design):
+    config = HMAConfig() if design == "votes" else HMAConfig.paper(width=256)
+    model = HMA(nn.Identity(), 10, config, feature_dim=2048)
+    assert sum(p.numel() for p in model.parameters()) <= 3_000_000
+
+
+def test_a_narrow_memory_has_as_many_weights_as_its_formula_says():
+    f, l, w, c, slots, factor = 2048, 64, 128, 10, 160, 2  # noqa: E741
+    config = HMAConfig.paper(width=w, feed_forward=factor)
+    model = HMA(nn.Identity(), c, config, feature_dim=f)
+    d = f + l
+    narrow_and_widen, head, table = 2 * d * w + w + d, d * c + c, (c + 1) * l
+    read = (3 + 2 * factor) * w * w + (3 + factor + 1 + 6) * w
+    wanted = narrow_and_widen + head + table + slots * f + 2 * read
+    assert sum(p.numel() for p in model.parameters()) == wanted
+
+
+@pytest.mark.parametrize("stages", ["one", "two"])
+@pytest.mark.parametrize("attention", ["exact", "linear"])
+def test_a_narrow_memory_starts_as_the_plain_backbone(stages, attention):
+    config = HMAConfig.paper(width=8, stages=stages, attention=attention, readout="features")
+    model = filled(HMA(nn.Linear(3, 8), 3, config, feature_dim=8).double())
+    x = torch.randn(4, 3).double()
+    for mode in (True, False):
+        assert torch.equal(model.train(mode)(x), model.head(model.backbone(x)))
+    nn.functional.cross_entropy(model(x), torch.tensor([0, 1, 2, 0])).backward()
+    assert model.tokens.widen.weight.grad.abs().max() > 0  # and it can leave that start
+
+
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("num_classes", [3, 1])
 @pytest.mark.parametrize("written", [0, 3, 7])
-def test_logits_match_the_definition(row, num_classes, written):
-    model = filled(small(row, num_classes), written)
+def test_logits_match_the_definition(row, num_classes, written, design):
+    model = filled(small(row, num_classes, **READS[design]), written)
     x = torch.randn(4, 3).double()
     expected = predict(model, model.backbone(x))
     assert expected.shape == (4, num_classes)
@@ -69,7 +102,46 @@ def test_logits_match_the_definition_under_every_switch(changes):
     torch.testing.assert_close(model(x), predict(model, model.backbone(x)))
 
 
-@settings(deadline=None, max_examples=25)
+@pytest.mark.parametrize(("row", "kept"), [("rma", "real"), ("abd+syn", "synthetic")])
+@pytest.mark.parametrize("context", ["batch", "alone", "anchors"])
+def test_one_read_of_one_memory_is_the_papers_read_of_it(row, kept, context):
+    if row == "rma" and context == "anchors":
+        return  # which needs neighbours
+    paper, one = filled(small(row)).eval(), filled(small(row, stages="one")).eval()
+    state = {
+        name.replace(f"{kept}.read", "joint.read"): v for name, v in paper.state_dict().items()
+    }
+    one.load_state_dict(state)
+    x = torch.randn(4, 3).double()
+    for model in (paper, one):
+        if context == "anchors":
+            model.set_anchors(x[:2])
+        model.context = context
+    torch.testing.assert_close(one(x), paper(x))
+
+
+@torch.no_grad()
+def test_one_read_that_looks_for_the_nearest_rows_still_reads_every_slot():
+    model, x = filled(small(stages="one")).eval(), torch.randn(4, 3).double()
+    wanted = model(x)
+    model.real.nearest = BestRows(k=5)
+    torch.testing.assert_close(model(x), wanted)
+    model.real.nearest = BestRows(k=2)
+    shares = model.trace(model.backbone(x))
+    assert shares.real.memory.shape == (2, 4, 2)
+    assert shares.synthetic.memory.shape == (2, 4, 6)
+    total = shares.real.own.sum(-1) + shares.real.memory.sum(-1) + shares.synthetic.memory.sum(-1)
+    torch.testing.assert_close(total, torch.ones_like(total))
+
+
+def test_a_linear_read_refuses_to_look_for_the_nearest_rows():
+    model = filled(small(attention="linear")).eval()
+    model.real.nearest = BestRows(k=2)
+    with pytest.raises(ValueError, match="nearest must be None for attention='linear'"):
+        model(torch.randn(4, 3).double())
+
+
+@settings(deadline=None, max_examples=50)
 @given(
     batch=st.integers(0, 5),
     classes=st.integers(1, 4),
@@ -77,12 +149,15 @@ def test_logits_match_the_definition_under_every_switch(changes):
     slots=st.integers(0, 3),
     written=st.integers(0, 9),
     context=st.sampled_from(["batch", "alone", "anchors"]),
+    design=st.sampled_from(list(READS)),
 )
-def test_logits_match_the_definition_at_any_size(batch, classes, queue, slots, written, context):
-    config = HMAConfig.paper(
-        queue_size=queue, slots_per_class=slots, num_heads=2, label_dim=2, context=context
-    )
-    model = filled(HMA(nn.Linear(3, 4), classes, config, feature_dim=4).double(), written).eval()
+def test_logits_match_the_definition_at_any_size(
+    batch, classes, queue, slots, written, context, design
+):
+    sizes = {"queue_size": queue, "slots_per_class": slots, "num_heads": 2, "label_dim": 2}
+    config = HMAConfig.paper(context=context, **sizes, **READS[design])
+    model = opened(HMA(nn.Linear(3, 4), classes, config, feature_dim=4).double())
+    model = filled(model, written).eval()
     model.set_anchors(torch.randn(2, 3).double())
     x = torch.randn(batch, 3).double()
     found = model(x)
@@ -91,10 +166,11 @@ def test_logits_match_the_definition_at_any_size(batch, classes, queue, slots, w
         torch.testing.assert_close(found, predict(model, model.backbone(x), context))
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("context", ["alone", "anchors"])
 @pytest.mark.parametrize("row", ROWS)
-def test_a_prediction_does_not_depend_on_its_neighbours(row, context):
-    model = filled(small(row)).float().eval()
+def test_a_prediction_does_not_depend_on_its_neighbours(row, context, design):
+    model = filled(small(row, **READS[design])).float().eval()
     if context == "anchors" and not model.config.batch_attention:
         with pytest.raises(ConfigError, match="needs batch_attention=True"):
             model.context = context
@@ -108,14 +184,16 @@ def test_a_prediction_does_not_depend_on_its_neighbours(row, context):
     assert (model(x[7:19]) - one_by_one[7:19]).abs().max() <= 1e-6
 
 
-def test_in_context_batch_neighbours_do_matter():
-    model = filled(small()).eval()
+@pytest.mark.parametrize("design", READS)
+def test_in_context_batch_neighbours_do_matter(design):
+    model = filled(small(**READS[design])).eval()
     x = torch.randn(4, 3).double()
     assert (model(x)[:1] - model(x[:1])).abs().max() > 1e-4
 
 
-def test_anchors_are_the_rest_of_a_batch_that_never_changes():
-    model = filled(small()).eval()
+@pytest.mark.parametrize("design", READS)
+def test_anchors_are_the_rest_of_a_batch_that_never_changes(design):
+    model = filled(small(**READS[design])).eval()
     anchors, x = torch.randn(5, 3).double(), torch.randn(3, 3).double()
     together = torch.cat([model(torch.cat([row[None], anchors]))[:1] for row in x])
     model.set_anchors(anchors)
@@ -135,9 +213,10 @@ def test_the_anchors_context_without_anchors_says_what_to_call():
         model(torch.randn(2, 3).double())
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("row", ROWS)
-def test_every_trainable_parameter_gets_a_gradient(row):
-    model = filled(small(row))
+def test_every_trainable_parameter_gets_a_gradient(row, design):
+    model = filled(small(row, **READS[design]))
     nn.functional.cross_entropy(
         model(torch.randn(4, 3).double()), torch.tensor([0, 1, 2, 0])
     ).backward()

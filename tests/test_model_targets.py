@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from read_designs import READS, opened
 from torch import nn
 
 from hma import HMA, HMAConfig, explain, queue_diagnostics
@@ -23,7 +24,7 @@ LABELS = {
 
 def model_of(target, **changes):
     config = HMAConfig.paper(**{**vars(CONFIG), **changes})
-    return HMA(nn.Linear(5, 8), target=target, config=config, feature_dim=8)
+    return opened(HMA(nn.Linear(5, 8), target=target, config=config, feature_dim=8))
 
 
 def embedded_by_hand(target, y, table):
@@ -51,19 +52,21 @@ def test_the_queue_shows_each_row_with_its_label_as_written_by_hand(target):
     torch.testing.assert_close(model.memory_state().labels.to(y.dtype), y, equal_nan=True)
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("target", LABELS, ids=lambda target: target.kind)
-def test_a_reloaded_model_of_any_target_predicts_the_same(target):
-    model, y, x = model_of(target), LABELS[target], torch.randn(3, 5)
+def test_a_reloaded_model_of_any_target_predicts_the_same(target, design):
+    model, y, x = model_of(target, **READS[design]), LABELS[target], torch.randn(3, 5)
     model.remember(x, y)
-    other = model_of(target)
+    other = model_of(target, **READS[design])
     other.load_state_dict(model.state_dict())
     assert torch.equal(other.eval()(x), model.eval()(x))
     assert model(x).shape == (3, target.outputs)
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("target", LABELS, ids=lambda target: target.kind)
-def test_explanations_and_diagnostics_count_what_a_label_belongs_to(target):
-    model, y, x = model_of(target).eval(), LABELS[target], torch.randn(3, 5)
+def test_explanations_and_diagnostics_count_what_a_label_belongs_to(target, design):
+    model, y, x = model_of(target, **READS[design]).eval(), LABELS[target], torch.randn(3, 5)
     model.remember(x, y)
     found = explain(model, x)
     assert found.by_class.shape == (3, len(target.prototypes()))

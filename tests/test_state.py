@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_designs import READS, first_read, opened
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -25,7 +26,7 @@ SMALL = {"label_dim": 4, "queue_size": 6, "slots_per_class": 2, "num_heads": 2, 
 def build(seed=0, **changes):
     torch.manual_seed(seed)
     backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
-    return HMA(backbone, CLASSES, HMAConfig.paper(**SMALL | changes), feature_dim=WIDTH)
+    return opened(HMA(backbone, CLASSES, HMAConfig.paper(**SMALL | changes), feature_dim=WIDTH))
 
 
 def filled(seed=0, **changes):
@@ -73,18 +74,20 @@ X = inputs(torch.arange(100, 103))
     before=st.lists(st.integers(0, 9), max_size=5),
     after=st.integers(0, 9),
     queue_labels=st.sampled_from(["live", "frozen"]),
+    design=st.sampled_from(list(READS)),
 )
 @settings(deadline=None, max_examples=40, derandomize=True)
 def test_a_reloaded_model_predicts_and_writes_on_as_the_saved_one(
-    size, before, after, queue_labels
+    size, before, after, queue_labels, design
 ):
-    model = build(queue_size=size, queue_labels=queue_labels).eval()
+    changes = READS[design] | {"queue_size": size, "queue_labels": queue_labels}
+    model = build(**changes).eval()
     oracle, stamp = deque(maxlen=size), 0
     for count in before:
         write(model, range(stamp, stamp + count))
         oracle.extend(range(stamp, stamp + count))
         stamp += count
-    resumed = build(seed=1, queue_size=size, queue_labels=queue_labels).eval()
+    resumed = build(seed=1, **changes).eval()
     resumed.load_state_dict(model.state_dict())
     assert torch.equal(resumed(X), model(X))
     assert resumed.memory_state().ids.tolist() == list(oracle)
@@ -156,7 +159,7 @@ def test_what_happens_to_a_deepcopy_leaves_the_original_as_it_was(frozen):
 def projections_of_memory(model):
     """A list that grows by the number of rows whenever memory or batch is projected."""
     rows = []
-    model.real.read.to_keys_values.register_forward_hook(
+    first_read(model).to_keys_values.register_forward_hook(
         lambda module, inputs, output: rows.append(len(inputs[0]))
     )
     return rows
@@ -202,15 +205,17 @@ def test_a_converted_model_writes_rows_of_its_own_dtype(dtype):
         assert torch.equal(memory.features, model.backbone(inputs(ids).to(dtype)))
 
 
-def test_bfloat16_predicts_near_float32():
-    model = filled()
+@pytest.mark.parametrize("design", READS)
+def test_bfloat16_predicts_near_float32(design):
+    model = filled(**READS[design])
     near = copy.deepcopy(model).to(torch.bfloat16)(X.to(torch.bfloat16))
     assert near.dtype == torch.bfloat16
     torch.testing.assert_close(near.float(), model(X), rtol=0.05, atol=0.05)
 
 
-def test_bfloat16_autocast_predicts_and_learns_near_float32():
-    model = filled(dropout=0.0).train()
+@pytest.mark.parametrize("design", READS)
+def test_bfloat16_autocast_predicts_and_learns_near_float32(design):
+    model = filled(dropout=0.0, **READS[design]).train()
     plain = copy.deepcopy(model)
     y = torch.tensor([0, 1, 2])
     with torch.autocast("cpu", torch.bfloat16):
@@ -222,8 +227,8 @@ def test_bfloat16_autocast_predicts_and_learns_near_float32():
     assert {"synthetic.slots", "tokens.table.weight", "backbone.0.weight"} <= wanted.keys()
     for name, parameter in model.named_parameters():
         if name in wanted:
-            largest = wanted[name].abs().max().item()
-            torch.testing.assert_close(parameter.grad, wanted[name], rtol=0.0, atol=0.1 * largest)
+            apart = (parameter.grad - wanted[name]).norm()
+            assert apart <= 0.2 * wanted[name].norm(), name
 
 
 def test_rows_written_under_autocast_are_near_those_written_without_and_stay_float32():
@@ -237,9 +242,10 @@ def test_rows_written_under_autocast_are_near_those_written_without_and_stay_flo
     torch.testing.assert_close(memory.features, wanted.features, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("design", READS)
 @torch.no_grad()
-def test_a_projection_cached_under_autocast_is_not_used_without_and_the_reverse():
-    model = filled()
+def test_a_projection_cached_under_autocast_is_not_used_without_and_the_reverse(design):
+    model = filled(**READS[design])
     plain = rebuilt(model)(X)
     with torch.autocast("cpu", torch.bfloat16):
         lower = rebuilt(model)(X)
@@ -274,7 +280,10 @@ def remember_in_inference_mode(model):
 
 
 def load_state_dict(model):
-    model.load_state_dict(filled(seed=1).state_dict())
+    fresh = HMA(copy.deepcopy(model.backbone), CLASSES, model.config, feature_dim=WIDTH)
+    write(fresh, range(5))
+    fresh.set_anchors(torch.randn(4, 5))
+    model.load_state_dict(opened(fresh).state_dict())
 
 
 def edit_a_weight_in_place(model):
@@ -283,7 +292,7 @@ def edit_a_weight_in_place(model):
 
 def replace_a_weight_twice(model):
     """A new tensor may be given the address of one that was freed."""
-    weight = model.real.read.to_keys_values.weight
+    weight = first_read(model).to_keys_values.weight
     for _ in range(2):
         weight.data = torch.randn_like(weight)
 
@@ -331,10 +340,11 @@ CHANGES = [
 ]
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @torch.no_grad()
-def test_after_a_change_the_next_prediction_is_that_of_a_model_without_cache(change):
-    model = filled(context="anchors")
+def test_after_a_change_the_next_prediction_is_that_of_a_model_without_cache(change, design):
+    model = filled(context="anchors", **READS[design])
     for _ in range(3):  # more than once, so that freed addresses come round again
         before = model(X)
         change(model)
@@ -345,9 +355,10 @@ def test_after_a_change_the_next_prediction_is_that_of_a_model_without_cache(cha
             assert not torch.equal(after, before)
 
 
+@pytest.mark.parametrize("design", READS)
 @torch.no_grad()
-def test_after_a_change_of_context_the_next_prediction_is_that_of_the_new_context():
-    model = filled()
+def test_after_a_change_of_context_the_next_prediction_is_that_of_the_new_context(design):
+    model = filled(**READS[design])
     for context in (*CONTEXTS, *reversed(CONTEXTS)):
         model.context = context
         torch.testing.assert_close(model(X), predict(model, model.backbone(X), context))
@@ -397,9 +408,20 @@ def test_an_unchanged_model_projects_its_memory_once(anchors_in_inference_mode):
     assert rows == [model.config.queue_size, len(X), len(X), len(X)]
 
 
+@pytest.mark.parametrize("attention", ["exact", "linear"])
+@torch.no_grad()
+def test_one_read_of_an_unchanged_model_projects_queue_and_slots_once_and_together(attention):
+    model = filled(stages="one", attention=attention)
+    rows = projections_of_memory(model)
+    for _ in range(3):
+        model(X)
+    assert rows == [model.config.queue_size + 2 * CLASSES, len(X), len(X), len(X)]
+
+
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_in_eval_mode_gradients_reach_both_memories_even_after_a_cached_prediction(context):
-    model = filled(context=context)
+def test_in_eval_mode_gradients_reach_both_memories_even_after_a_cached_prediction(context, design):
+    model = filled(context=context, **READS[design])
     fresh = rebuilt(model)
     with torch.no_grad():
         model(X)
@@ -450,9 +472,10 @@ def test_a_model_made_in_inference_mode_predicts_as_any_other():
         assert torch.equal(model(X), wanted)
 
 
+@pytest.mark.parametrize("design", READS)
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_predicting_in_eval_mode_consumes_no_random_numbers(context):
-    model = filled(context=context, dropout=0.5)
+def test_predicting_in_eval_mode_consumes_no_random_numbers(context, design):
+    model = filled(context=context, dropout=0.5, **READS[design])
     before = torch.get_rng_state()
     model(X)
     with torch.no_grad():

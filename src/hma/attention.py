@@ -1,5 +1,6 @@
 """The attention block behind both memory reads (Eq. 2 of the paper)."""
 
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,11 +17,13 @@ class Projected(NamedTuple):
         - ``keys``, ``values``: ``(H, N, D / H)``.
         - ``bias``: ``(N,)`` or ``(B, N)``, added to the scores: 0 to see a row, minus infinity
           not to.
+        - ``summary``: what a linear read knows of the rows, see :mod:`hma.linear_attention`.
     """
 
     keys: Tensor
     values: Tensor
     bias: Tensor | None = None
+    summary: "Projected | None" = None
 
     def scores(self, queries: Tensor) -> Tensor:
         """Return how well each query fits each row, ``(H, B, D/H)`` to ``(H, B, N)``."""
@@ -38,7 +41,7 @@ class Projected(NamedTuple):
         bias = self.keys.new_zeros(self.keys.shape[1]) if self.bias is None else self.bias
         bias = bias.expand(*hidden.shape[:-1], -1).clone()
         bias[..., : hidden.shape[-1]].masked_fill_(hidden, float("-inf"))
-        return self._replace(bias=bias)
+        return self._replace(bias=bias, summary=None)
 
     def at(self, places: Tensor) -> "Chosen":
         """Return the rows that each query of each head was given, ``(H, B, K)``."""
@@ -66,6 +69,20 @@ class Chosen(NamedTuple):
     def mixed(self, weights: Tensor) -> Tensor:
         """Return the weighted sum of values, ``(H, B, K)`` to ``(H, B, D/H)``."""
         return (weights[:, :, None] @ self.values)[:, :, 0]
+
+
+class Around(NamedTuple):
+    """The rows that are asked about, as those who are asked see them.
+
+    Shape:
+        - ``own``: each query as a row that it sees itself, ``(H, B, D / H)``.
+        - ``batch``: rows that every query sees, of all processes; None where it sees only itself.
+        - ``alone``: of bool, ``()``: whether it sees only itself after all.
+    """
+
+    own: Projected
+    batch: Projected | None
+    alone: Tensor | None
 
 
 class Nearest(Protocol):
@@ -118,6 +135,7 @@ class MemoryRead(nn.Module):
         scale: Divide scores by the root of the 'head' width ``D / H`` or of the 'token' ``D``.
         top_k: Keep only the largest weights of each query and head; None keeps all.
         gather_batch: In training under ``torch.distributed``, neighbours are the rows of all ranks.
+        feed_forward: The hidden layer is as many times as wide as a token.
 
     Shape:
         - tokens ``(B, D)``, memory of any number of rows; output ``(B, D)``.
@@ -138,6 +156,7 @@ class MemoryRead(nn.Module):
         scale: Scale = "head",
         top_k: int | None = None,
         gather_batch: bool = True,
+        feed_forward: int = 4,
     ) -> None:
         super().__init__()
         if dim % num_heads:
@@ -156,15 +175,18 @@ class MemoryRead(nn.Module):
         self.to_keys_values = nn.Linear(dim, 2 * dim)
         self.dropout = nn.Dropout(dropout)
         self.feed_forward = nn.Sequential(
-            nn.Linear(dim, 4 * dim),
+            nn.Linear(dim, feed_forward * dim),
             nn.GELU(),
             nn.Dropout(dropout),
-            nn.Linear(4 * dim, dim),
+            nn.Linear(feed_forward * dim, dim),
             nn.Dropout(dropout),
         )
 
     def project(self, tokens: Tensor, bias: Tensor | None = None) -> Projected:
         """Turn memory rows ``(N, D)`` into keys and values."""
+        return self._rows(tokens, bias)
+
+    def _rows(self, tokens: Tensor, bias: Tensor | None = None) -> Projected:
         keys, values = self.to_keys_values(self.norm_memory(tokens)).chunk(2, dim=-1)  # (N, D) each
         return Projected(self._split(keys), self._split(values), bias)
 
@@ -176,7 +198,8 @@ class MemoryRead(nn.Module):
         neighbours: bool,
         nearest: Nearest | None = None,
         alone: Tensor | None = None,
-    ) -> tuple[Tensor, Weights]:
+        weights: bool = True,
+    ) -> tuple[Tensor, Weights | None]:
         """Return the tokens after the read and the attention that led there.
 
         Args:
@@ -185,46 +208,55 @@ class MemoryRead(nn.Module):
             neighbours: Show each row its whole batch, not itself alone.
             nearest: Chooses the memory rows that a query reads; None for all.
             alone: Whether to hide the neighbours after all, a tensor, so that nothing waits for it.
+            weights: Whether the attention is asked for; a read that has it anyway gives it.
         """
-        own = self.project(tokens)
-        gathered = neighbours and self.training and self.gather_batch
-        if gathered:
-            own = Projected(gather_rows(own.keys, dim=1), gather_rows(own.values, dim=1))
-        if neighbours and alone is not None:
-            hidden = alone & ~own_rows(tokens.shape[0], tokens.device, gathered=gathered)
-            none = torch.zeros(hidden.shape, dtype=tokens.dtype, device=tokens.device)
-            own = own._replace(bias=none.masked_fill(hidden, float("-inf")))  # (B, all)
+        own = self._rows(tokens)
+        batch = own if neighbours else None
+        if neighbours and self.training and self.gather_batch:
+            batch = Projected(gather_rows(own.keys, dim=1), gather_rows(own.values, dim=1))
         queries = self._split(self.to_queries(self.norm_queries(tokens))) * self.scale
         places = None if memory is None or nearest is None else nearest(queries, memory)
         seen = memory if memory is None or places is None else memory.at(places)
-        weights = self._attend(queries, own, seen, neighbours)._replace(places=places)
-        # (H, B, D/H)
-        mixed = own.mixed(weights.own) if neighbours else weights.own * own.values
-        if seen is not None and weights.memory is not None:
-            mixed = mixed + seen.mixed(weights.memory)
+        around = Around(own, batch, alone)
+        mixed, found = self._attend(queries, around, seen, weights)  # (H, B, D/H)
         mixed = mixed.transpose(0, 1).flatten(1)  # (B, D)
         # DIFF[paper 3, Eq. 2]: printed as V + ..., which has one row per memory entry; the
         # residual that fits is the query.
         hidden = tokens + self.dropout(mixed)
-        return hidden + self.feed_forward(self.norm_hidden(hidden)), weights
+        shares = None if found is None else found._replace(places=places)
+        return hidden + self.feed_forward(self.norm_hidden(hidden)), shares
 
     def _attend(
-        self, queries: Tensor, own: Projected, memory: Projected | Chosen | None, neighbours: bool
-    ) -> Weights:
-        if neighbours:
-            scores = own.scores(queries)  # (H, B, B)
-        else:
+        self, queries: Tensor, around: Around, memory: Projected | Chosen | None, weights: bool
+    ) -> tuple[Tensor, Weights | None]:
+        """Return the mixture of values ``(H, B, D/H)`` and the weights that made it."""
+        if around.batch is None:
+            own = around.own
             scores = (queries * own.keys).sum(dim=-1, keepdim=True)  # (H, B, 1)
+        else:
+            own = around.batch
+            if around.alone is not None:
+                hidden = around.alone & ~self._own_rows(around)
+                none = torch.zeros(hidden.shape, dtype=own.keys.dtype, device=hidden.device)
+                own = own._replace(bias=none.masked_fill(hidden, float("-inf")))  # (B, all)
+            scores = own.scores(queries)  # (H, B, B)
         seen = scores.shape[-1]
         if memory is not None:
             scores = torch.cat([scores, memory.scores(queries)], dim=-1)  # (H, B, seen + K)
-        weights = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
-        if memory is None:
-            return Weights(weights, None)
-        if torch.compiler.is_compiling():  # inductor of torch 2.13 gets gradients of a split wrong
-            return Weights(weights[..., :seen], weights[..., seen:])
-        # not two slices: the backward of each would fill a whole tensor with zeros
-        return Weights(*torch.split(weights, [seen, weights.shape[-1] - seen], dim=-1))
+        shares = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
+        found = Weights(shares, None)
+        if memory is not None:
+            found = Weights(*parted(shares, [seen, shares.shape[-1] - seen]))
+        mixed = found.own * own.values if around.batch is None else own.mixed(found.own)
+        if memory is not None and found.memory is not None:
+            mixed = mixed + memory.mixed(found.memory)
+        return mixed, found
+
+    def _own_rows(self, around: Around) -> Tensor:
+        """Return which row of the batch is which of the queries, ``(B, all)`` of bool."""
+        keys = around.own.keys
+        gathered = self.training and self.gather_batch
+        return own_rows(keys.shape[1], keys.device, gathered=gathered)
 
     def _keep_largest(self, weights: Tensor) -> Tensor:
         if self.top_k is None or self.top_k >= weights.shape[-1]:
@@ -236,3 +268,12 @@ class MemoryRead(nn.Module):
         width = self.dim // self.num_heads
         heads = rows.view(rows.shape[0], self.num_heads, width)  # not len(): exporters would fix it
         return heads.transpose(0, 1)  # (N, D) -> (H, N, D/H)
+
+
+def parted(weights: Tensor, sizes: list[int]) -> list[Tensor]:
+    """Return columns in groups of ``sizes``, ``(..., N)`` to ``(..., size)`` each."""
+    if torch.compiler.is_compiling():  # inductor of torch 2.13 gets gradients of a split wrong
+        ends = list(accumulate(sizes))
+        return [weights[..., end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    # not slices: the backward of each would fill a whole tensor with zeros
+    return list(torch.split(weights, sizes, dim=-1))

@@ -72,8 +72,8 @@ def _apart(projected: Projected | None) -> Projected | None:
     """Return keys and values with storage of their own, as exporters want constants to be."""
     if projected is None:
         return None
-    keys, values, bias = projected
-    return Projected(keys.contiguous(), values.contiguous(), bias)
+    keys, values, bias, summary = projected
+    return Projected(keys.contiguous(), values.contiguous(), bias, _apart(summary))
 
 
 def _key(context: str, behind: list[Tensor]) -> Key:

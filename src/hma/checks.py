@@ -79,7 +79,16 @@ def expect_sizes(feature_dim: int, config: HMAConfig) -> None:
         raise ValueError(f"feature_dim must be at least 1, got {feature_dim}")
     if config.votes:
         return
-    token, heads = feature_dim + config.label_dim, config.num_heads
+    heads = config.num_heads
+    if config.width is not None:
+        if config.width % heads:
+            fits = config.width + heads - config.width % heads
+            raise ConfigError(
+                f"num_heads must divide width, got {heads} and {config.width}; "
+                f"width={fits} would fit"
+            )
+        return
+    token = feature_dim + config.label_dim
     if token % heads:
         raise ConfigError(
             f"num_heads must divide feature_dim + label_dim, got {heads} and "

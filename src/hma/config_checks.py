@@ -34,6 +34,9 @@ NUMBERS: dict[str, Rule] = {
     "queue_size": at_least(0),
     "slots_per_class": at_least(0),
     "num_heads": at_least(1),
+    "width": at_least(1, " or None"),
+    "feed_forward": at_least(1),
+    "linear_features": at_least(1),
     "key_dim": at_least(1),
     "candidates": at_least(1),
     "dropout": SHARE,
@@ -95,6 +98,11 @@ def _wrong_for_attention(config: "HMAConfig") -> list[str]:
         )
     if config.queue_size is None:
         problems.append("queue_size must be a whole number for similarity='dot', got None")
+    if config.attention == "linear" and config.top_k is not None:
+        problems.append(
+            f"attention='linear' has no weights of single rows to choose from, got "
+            f"top_k={config.top_k}; leave it out, or take attention='exact'"
+        )
     return problems
 
 

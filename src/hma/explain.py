@@ -114,19 +114,21 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
             features = model.backbone(x)
         trace = model.trace(features, context=context)
         anchors = model.anchors if context == "anchors" else model.anchors[:0]
-        anchor_trace = model.trace(anchors, context=context) if len(anchors) else None
+        read_before = len(anchors) and model.joint is None
+        anchor_trace = model.trace(anchors, context=context) if read_before else None
     places = model.real.queue.order() if model.real is not None else anchors.new_empty(0).long()
     count, size = len(features), 0 if model.real is None else model.real.queue.size
+    once = model.joint is not None or model.config.votes
     own_real, queue_real = _first_read(trace.real, count, size, places)
     num_slots = 0 if model.synthetic is None else len(model.synthetic.classes)
     own, rest = _second_read(trace.synthetic, count, num_slots + len(anchors), features.device)
     slots, to_anchors = rest[:, :num_slots], rest[:, num_slots:]  # (B, S), (B, A)
-    queue = queue_real if model.config.votes else own @ queue_real  # (B, N)
+    queue = queue_real if once else own @ queue_real  # (B, N)
     if anchor_trace is not None:
         own_anchor, queue_anchor = _first_read(anchor_trace.real, len(anchors), size, places)
         queue = queue + to_anchors @ queue_anchor
         to_anchors = to_anchors * own_anchor
-    batch = own * own_real  # (B, B): what came from each row itself
+    batch = own * own_real if model.joint is None else own  # (B, B): what came from each row itself
     itself = batch.diagonal().clone()  # (B,)
     batch = batch - torch.diag(itself)
     parts = [itself[:, None], queue, batch, to_anchors, slots]
@@ -159,7 +161,7 @@ def _first_read(
     """Return the share each row kept for itself ``(B,)`` and gave to queue rows ``(B, N)``."""
     if weights is None:
         return torch.ones(count, device=places.device), torch.zeros(count, 0, device=places.device)
-    own = weights.own.float().mean(dim=0)[:, 0]  # (H, B, 1) -> (B,)
+    own = weights.own.float().mean(dim=0)[:, :1].sum(dim=1)  # (H, B, 1) -> (B,)
     return own, weights.over_rows(size)[:, places]  # (B, M) -> (B, N)
 
 

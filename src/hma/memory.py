@@ -1,7 +1,7 @@
 """The two memories: real rows in a queue, synthetic rows that are learned."""
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from hma.attention import MemoryRead, Nearest, Projected, Weights
 from hma.config import HMAConfig, SlotInit
 from hma.distributed import share_first_rank, shared_chance
 from hma.keyed_rows import KeyedRows
+from hma.linear_attention import LinearRead
 from hma.queue import MemoryQueue
 from hma.slots import FROM_NOTHING, Examples, Start, slot_start
 from hma.targets import Target
@@ -39,6 +40,22 @@ class StoredRows(nn.Module):
         hidden = features.new_full((len(features),), float("-inf"))
         return hidden.masked_fill(self.queue.filled(), 0.0)
 
+    def as_tokens(self, tokens: LabelTokens, labels_of: Tensor | None = None) -> Tensor:
+        """Return the whole queue as it is read, ``(M, W)``.
+
+        Args:
+            tokens: Joins features and labels.
+            labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
+        """
+        order = slice(None) if labels_of is None else labels_of
+        if self.queue.keeps_label_values:
+            rows = tokens.join(self.queue.features, self.queue.label_values[order])  # (M, D)
+        else:
+            # DIFF[paper 3.2]: the paper stores label embeddings, which go stale while the table
+            # trains; we store labels and embed them at every read.
+            rows = tokens.label(self.queue.features, self.queue.labels[order])  # (M, D)
+        return tokens.narrowed(rows)
+
 
 class RealMemory(StoredRows):
     """Past training rows; every token reads them beside itself, never beside its batch.
@@ -52,29 +69,20 @@ class RealMemory(StoredRows):
         super().__init__(queue)
         self.read = read
 
-    def forward(self, tokens: Tensor, memory: Projected | None) -> tuple[Tensor, Weights]:
+    def forward(
+        self, tokens: Tensor, memory: Projected | None, *, weights: bool = True
+    ) -> tuple[Tensor, Weights | None]:
         """Return the tokens after they have read ``memory``, and where they looked."""
-        result: tuple[Tensor, Weights] = self.read(
-            tokens, memory, neighbours=False, nearest=self.nearest
+        result: tuple[Tensor, Weights | None] = self.read(
+            tokens, memory, neighbours=False, nearest=self.nearest, weights=weights
         )
         return result
 
     def project(self, tokens: LabelTokens, labels_of: Tensor | None = None) -> Projected | None:
-        """Return the whole queue as keys and values; places never written stay unseen.
-
-        Args:
-            tokens: Joins features and labels.
-            labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
-        """
+        """Return the whole queue as keys and values; places never written stay unseen."""
         if self.queue.size == 0:
             return None
-        order = slice(None) if labels_of is None else labels_of
-        if self.queue.keeps_label_values:
-            rows = tokens.join(self.queue.features, self.queue.label_values[order])  # (M, D)
-        else:
-            # DIFF[paper 3.2]: the paper stores label embeddings, which go stale while the table
-            # trains; we store labels and embed them at every read.
-            rows = tokens.label(self.queue.features, self.queue.labels[order])  # (M, D)
+        rows = self.as_tokens(tokens, labels_of)  # (M, W)
         return self.read.project(rows, bias=self.unseen().to(rows.dtype))
 
 
@@ -128,6 +136,12 @@ class LearnedRows(nn.Module):
         if self.slots is not None:
             self.slots.copy_(start(self.slots, self.classes, examples))
 
+    def as_tokens(self, tokens: LabelTokens) -> Tensor | None:
+        """Return the slots as they are read, ``(S, W)``; None where there are none."""
+        if self.slots is None:
+            return None
+        return tokens.narrowed(tokens.label(self.slots, self.labels))
+
     @property
     def waits(self) -> bool:
         """Whether slots that are to start from data have been given none yet."""
@@ -145,6 +159,15 @@ class LearnedRows(nn.Module):
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"slots are noise until {self.start!r} is given rows" if self.waits else ""
+
+
+def drawn_alone(share: float, device: torch.device) -> Tensor | None:
+    """Draw whether a training batch is read without neighbours; None where none ever is."""
+    if not share:
+        return None
+    # DIFF[paper 3.2]: training always shows the batch there, so a row that is asked about by
+    # itself comes as a surprise.
+    return shared_chance(device) < share
 
 
 class SyntheticMemory(LearnedRows):
@@ -173,29 +196,27 @@ class SyntheticMemory(LearnedRows):
         self.alone_share = alone_share
 
     def forward(
-        self, tokens: Tensor, memory: Projected | None, *, neighbours: bool
-    ) -> tuple[Tensor, Weights]:
+        self, tokens: Tensor, memory: Projected | None, *, neighbours: bool, weights: bool = True
+    ) -> tuple[Tensor, Weights | None]:
         """Return the tokens after they have read ``memory`` and maybe each other."""
-        alone = None
-        if neighbours and self.training and self.alone_share:
-            # DIFF[paper 3.2]: training always shows the batch there, so a row that is asked about
-            # by itself comes as a surprise.
-            alone = shared_chance(tokens.device) < self.alone_share
-        result: tuple[Tensor, Weights] = self.read(
-            tokens, memory, neighbours=neighbours, alone=alone
+        drawn = neighbours and self.training
+        alone = drawn_alone(self.alone_share, tokens.device) if drawn else None
+        result: tuple[Tensor, Weights | None] = self.read(
+            tokens, memory, neighbours=neighbours, alone=alone, weights=weights
         )
         return result
 
     def project(self, tokens: LabelTokens, anchors: Tensor | None = None) -> Projected | None:
-        """Return the slots, then the anchor tokens ``(A, D)`` if any, as keys and values."""
-        rows = [] if self.slots is None else [tokens.label(self.slots, self.labels)]  # (S, D)
-        if anchors is not None:
-            rows.append(anchors)
+        """Return the slots, then the anchor tokens ``(A, W)`` if any, as keys and values."""
+        rows = [part for part in (self.as_tokens(tokens), anchors) if part is not None]
         return self.read.project(torch.cat(rows)) if rows else None
 
 
 class Memories(NamedTuple):
-    """Both memories as the reads see them now; None where there is nothing to read."""
+    """Both memories as the reads see them now; None where there is nothing to read.
+
+    Where one read serves both, ``real`` holds the rows of all, see :mod:`hma.joint`.
+    """
 
     real: Projected | None
     synthetic: Projected | None
@@ -219,61 +240,32 @@ def real_memory(target: Target, feature_dim: int, config: HMAConfig) -> StoredRo
     assert config.queue_size is not None
     value_dim = config.label_dim if config.queue_labels == "frozen" else None
     queue = MemoryQueue(config.queue_size, feature_dim, target, value_dim)
-    return RealMemory(queue, _read(feature_dim, config))
+    if config.stages == "one":
+        return StoredRows(queue) if config.has_real_memory else None
+    return RealMemory(queue, memory_read(feature_dim, config))
 
 
 def synthetic_memory(target: Target, feature_dim: int, config: HMAConfig) -> LearnedRows | None:
     """Return the synthetic memory of a configuration, or None where it has none."""
-    if config.votes:
+    if config.votes or config.stages == "one":
         slots = config.slots_per_class
         return LearnedRows(target, feature_dim, slots, config.slot_init) if slots else None
     if not (config.has_synthetic_memory or config.empty_reads == "keep"):
         return None
-    read = _read(feature_dim, config)
+    read = memory_read(feature_dim, config)
     slots, start, alone = config.slots_per_class, config.slot_init, config.alone_share
     return SyntheticMemory(target, feature_dim, slots, read, start, alone)
 
 
-def _read(feature_dim: int, config: HMAConfig) -> MemoryRead:
-    return MemoryRead(
-        feature_dim + config.label_dim,
-        config.num_heads,
-        dropout=config.dropout,
-        scale=config.scale,
-        top_k=config.top_k,
-        gather_batch=config.gather_batch,
-    )
-
-
-def projected(
-    real: StoredRows | None,
-    synthetic: LearnedRows | None,
-    tokens: LabelTokens,
-    anchors: Tensor | None,
-    labels_of: Tensor | None = None,
-    hidden: Tensor | None = None,
-) -> Memories:
-    """Return both memories as keys and values; anchors read the real one first.
-
-    Args:
-        real, synthetic: The memories.
-        tokens: Joins features and labels.
-        anchors: Features of a support batch, ``(A, F)``, if there is one.
-        labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
-        hidden: Rows that are not there, as :meth:`Projected.hiding` has it.
-    """
-    rows = real.project(tokens, labels_of) if isinstance(real, RealMemory) else None
-    if rows is not None and hidden is not None:
-        rows = rows.hiding(hidden)
-    if not isinstance(synthetic, SyntheticMemory):
-        return Memories(rows, None)
-    if anchors is None:
-        return Memories(rows, synthetic.project(tokens))
-    if len(anchors) == 0:
-        raise RuntimeError(
-            "context='anchors' needs an anchor batch; call model.set_anchors(x) first"
-        )
-    support = tokens.mask(anchors)  # (A, F) -> (A, D)
-    if isinstance(real, RealMemory):
-        support, _ = real(support, rows)
-    return Memories(rows, synthetic.project(tokens, support))
+def memory_read(feature_dim: int, config: HMAConfig) -> MemoryRead:
+    """Return the attention block of a configuration."""
+    dim = feature_dim + config.label_dim if config.width is None else config.width
+    options: dict[str, Any] = {
+        "dropout": config.dropout,
+        "scale": config.scale,
+        "gather_batch": config.gather_batch,
+        "feed_forward": config.feed_forward,
+    }
+    if config.attention == "linear":
+        return LinearRead(dim, config.num_heads, config.linear_features, **options)
+    return MemoryRead(dim, config.num_heads, top_k=config.top_k, **options)

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from hma.attention import Weights
 from hma.cache import ProjectionCache
 from hma.checks import (
     expect_finite,
@@ -19,28 +18,14 @@ from hma.checks import (
 from hma.config import ConfigError, Context, HMAConfig
 from hma.errors import wrong_choice
 from hma.growing import Growing, growing_names
-from hma.memory import (
-    Memories,
-    RealMemory,
-    SyntheticMemory,
-    projected,
-    real_memory,
-    synthetic_memory,
-)
+from hma.memory import Memories, real_memory, synthetic_memory
 from hma.momentum import follow
 from hma.output import Output
 from hma.queue import checked_ids
+from hma.reads import Trace, joint_read, projected, read_in_turn
 from hma.targets import Target
 from hma.tokens import LabelTokens
 from hma.voting import VotingRead, voting_read
-
-
-class Trace(NamedTuple):
-    """A prediction and the attention of both reads that led to it; None where a read is off."""
-
-    logits: Tensor
-    real: Weights | None
-    synthetic: Weights | None
 
 
 class MemoryReader(Growing):
@@ -84,9 +69,11 @@ class MemoryReader(Growing):
             follow(backbone, config.momentum, config.momentum_warmup) if averaged else None
         )
         label_dim = 0 if config.votes else config.label_dim
-        self.tokens = LabelTokens(target, feature_dim, label_dim)
+        width = None if config.votes else config.width
+        self.tokens = LabelTokens(target, feature_dim, label_dim, width)
         self.real = real_memory(target, feature_dim, config)
         self.synthetic = synthetic_memory(target, feature_dim, config)
+        self.joint = joint_read(feature_dim, config)
         self.register_buffer("anchors", torch.empty(0, feature_dim))
         if self.synthetic is not None:
             self.synthetic.begin()
@@ -126,7 +113,7 @@ class MemoryReader(Growing):
             return self.headed(self._checked(features))
         if self.vote is not None and self.training and self.real is not None:
             return self._learned_vote(self._checked(features), ids)
-        return self.trace(features, context=context).logits
+        return self.trace(features, context=context, weights=False).logits
 
     def _learned_vote(self, features: Tensor, ids: Tensor | None) -> Tensor:
         """Return the logits of a training batch whose rows do not meet themselves."""
@@ -164,7 +151,12 @@ class MemoryReader(Growing):
         return features
 
     def trace(
-        self, features: Tensor, *, context: Context | None = None, memories: Memories | None = None
+        self,
+        features: Tensor,
+        *,
+        context: Context | None = None,
+        memories: Memories | None = None,
+        weights: bool = True,
     ) -> Trace:
         """Return the logits and the attention weights of both reads.
 
@@ -172,6 +164,7 @@ class MemoryReader(Growing):
             features: What the backbone made, ``(B, F)``.
             context: Inference context; the model's own if not given.
             memories: Read these instead of the model's own, as they are.
+            weights: Whether the weights are asked for; a linear read makes them only then.
         """
         features = self._checked(features)
         # read once: another thread may set the model's context meanwhile
@@ -182,13 +175,12 @@ class MemoryReader(Growing):
             logits = self.vote.joined(self.headed(features), ballot)
             return Trace(logits, ballot.stored, ballot.learned)
         tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
-        real = synthetic = None
-        if isinstance(self.real, RealMemory):
-            tokens, real = self.real(tokens, memories.real)
-        if isinstance(self.synthetic, SyntheticMemory):
-            whole = self.config.batch_attention and (self.training or context == "batch")
-            tokens, synthetic = self.synthetic(tokens, memories.synthetic, neighbours=whole)
-        return Trace(self.headed(tokens), real, synthetic)
+        whole = self.config.batch_attention and (self.training or context == "batch")
+        turn = partial(read_in_turn, self.synthetic) if self.joint is None else self.joint
+        read, real, synthetic = turn(
+            self.real, self.tokens.narrowed(tokens), memories, neighbours=whole, weights=weights
+        )
+        return Trace(self.headed(self.tokens.widened(tokens, read)), real, synthetic)
 
     @property
     def context(self) -> Context:
@@ -250,15 +242,22 @@ class MemoryReader(Growing):
                 and ``(B, S)`` for each query, where there are no anchors.
         """
         context = self._context if context is None else self._allowed(context)
-        return self._project(context, labels_of, hidden_rows).hiding(slots=hidden_slots)
+        return self._project(context, labels_of, hidden_rows, hidden_slots)
 
     def _project(
-        self, context: Context, labels_of: Tensor | None = None, hidden: Tensor | None = None
+        self,
+        context: Context,
+        labels_of: Tensor | None = None,
+        rows: Tensor | None = None,
+        slots: Tensor | None = None,
     ) -> Memories:
         if self.vote is not None:
-            return self.vote.memories(self.real, self.synthetic, labels_of).hiding(rows=hidden)
+            return self.vote.memories(self.real, self.synthetic, labels_of).hiding(rows, slots)
         anchors = self.anchors if context == "anchors" and not self.training else None
-        return projected(self.real, self.synthetic, self.tokens, anchors, labels_of, hidden)
+        parts = self.real, self.synthetic, self.tokens, anchors, labels_of
+        if self.joint is not None:
+            return self.joint.project(*parts, hidden=(rows, slots))
+        return projected(*parts, rows).hiding(slots=slots)
 
     def reproject(self) -> None:
         """Drop the cached projection; a frozen memory in eval mode is projected anew.
@@ -276,7 +275,7 @@ class MemoryReader(Growing):
 
     def _behind_memories(self) -> Iterator[Tensor]:
         yield self.anchors
-        for module in (self.tokens, self.real, self.synthetic, self.vote):
+        for module in (self.tokens, self.real, self.synthetic, self.joint, self.vote):
             if module is not None:
                 yield from module.parameters()
                 yield from module.buffers()

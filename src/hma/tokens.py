@@ -17,10 +17,12 @@ class LabelTokens(nn.Module):
         target: What a label is; None where there are queries only.
         feature_dim: Width of the features, ``F``.
         label_dim: Width of the label embedding, ``L``; 0 leaves labels out.
+        width: Width that tokens are read at, ``W``; None for their own.
 
     Shape:
         - ``mask``: ``(B, F)`` to ``(B, D)``.
         - ``label``: ``(N, F)`` and stored labels ``(N, ...)`` to ``(N, D)``.
+        - ``narrowed``: ``(N, D)`` to ``(N, W)``; ``widened`` back.
 
     Example:
         >>> from hma.targets import Classes
@@ -29,13 +31,22 @@ class LabelTokens(nn.Module):
         torch.Size([2, 12])
     """
 
-    def __init__(self, target: Target | None, feature_dim: int, label_dim: int) -> None:
+    def __init__(
+        self, target: Target | None, feature_dim: int, label_dim: int, width: int | None = None
+    ) -> None:
         super().__init__()
         self.target = target
         self.feature_dim = feature_dim
         self.label_dim = label_dim
         rows = 1 if target is None else target.table_rows + 1
         self.table = nn.Embedding(rows, label_dim) if label_dim else None
+        self.narrow: nn.Linear | None = None
+        self.widen: nn.Linear | None = None
+        if width is not None:
+            self.narrow = nn.Linear(feature_dim + label_dim, width)
+            self.widen = nn.Linear(width, feature_dim + label_dim)
+            for weight in self.widen.parameters():
+                nn.init.zeros_(weight)  # at the start the head sees what the backbone made
 
     def mask(self, features: Tensor) -> Tensor:
         """Return query tokens: features and the embedding of "unknown"."""
@@ -61,3 +72,11 @@ class LabelTokens(nn.Module):
     def join(self, features: Tensor, embedded: Tensor) -> Tensor:
         """Concatenate the two halves: ``(N, F)`` and ``(N, L)`` to ``(N, D)``."""
         return torch.cat([features, embedded.to(features.dtype)], dim=-1)
+
+    def narrowed(self, tokens: Tensor) -> Tensor:
+        """Return tokens as the memories read them, ``(N, D)`` to ``(N, W)``."""
+        return tokens if self.narrow is None else self.narrow(tokens)
+
+    def widened(self, tokens: Tensor, read: Tensor) -> Tensor:
+        """Return what reading made of tokens: ``(B, D)`` and ``(B, W)`` to ``(B, D)``."""
+        return read if self.widen is None else tokens + self.widen(read)
