@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import hma
-from hma import HMA, HMAConfig
+from hma import HMA, HMAConfig, key_learning
 from hma.config import ConfigError
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
@@ -200,3 +200,69 @@ def test_a_temperature_that_ran_away_is_bounded(target, log_sharpness):
 def test_no_candidates_are_no_configuration(count):
     with pytest.raises(ConfigError, match=f"candidates must be at least 1, got {count}"):
         HMAConfig(candidates=count)
+
+
+# ----------------------------------------------------- a memory that is learned last
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    monkeypatch.setattr(key_learning, "LEAST_STEPS", 20)
+    monkeypatch.setattr(key_learning, "LEAST_PASSES", 1)
+
+
+def expect_sound(model, x):
+    """Weights, answers and explanations are finite."""
+    assert all(value.isfinite().all() for value in model.vote.state_dict().values())
+    found = hma.explain(model.eval(), x)
+    assert found.probabilities.isfinite().all()
+    assert found.queue.isfinite().all()
+
+
+@pytest.mark.usefixtures("few_steps")
+@pytest.mark.parametrize("held_out", [0, 1, 6])
+@pytest.mark.parametrize("case", ["one class", "one row", "larger than the data", "same ids"])
+def test_a_memory_learned_last_is_sound_whatever_it_is_learned_from(case, held_out):
+    model, x, _ = model_of(
+        rows=0, vote="mixed", queue_size=1000 if case == "larger than the data" else None
+    )
+    x, y, ids = torch.randn(9, 3), torch.arange(9) % 3, torch.arange(9)
+    if case == "one class":
+        y = torch.zeros(9, dtype=torch.long)
+    if case == "one row":
+        x, y, ids = x[:1], y[:1], ids[:1]
+    if case == "same ids":
+        ids = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    others = [(torch.randn(held_out, 3), torch.arange(held_out) % 3)] if held_out else []
+    model.learn_memory([(x, y, ids)], others)
+    state = model.memory_state()
+    assert state.ids.tolist() == sorted(set(ids.tolist()))
+    last = {int(one): int(label) for one, label in zip(ids, y, strict=True)}
+    assert dict(zip(state.ids.tolist(), state.labels.tolist(), strict=True)) == last
+    expect_sound(model, x)
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_a_row_that_is_not_finite_does_not_spoil_the_memory_that_is_learned_last():
+    model, x, y = model_of(rows=0, vote="mixed")
+    x, y = torch.randn(9, 3), torch.arange(9) % 3
+    x[4, 1] = math.nan
+    with pytest.warns(UserWarning, match="1 of 9 rows hold NaN or infinity"):
+        model.learn_memory([(x, y)], [(x, y)])
+    assert model.memory_state().ids.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+    expect_sound(model, x[:4])
+    assert math.isfinite(float(model.vote.share))
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_ids_of_a_memory_that_is_learned_last_are_checked():
+    model, _, _ = model_of(rows=0, vote="mixed")
+    x, y = torch.randn(3, 3), torch.arange(3)
+    with pytest.raises(TypeError, match=r"ids must be of an integer dtype, got torch\.float32"):
+        model.learn_memory([(x, y, torch.arange(3.0))])
+    with pytest.raises(ValueError, match="ids must come with every batch or with none, got 1 of 2"):
+        model.learn_memory([(x, y, torch.arange(3)), (x, y)])
+    with pytest.raises(ValueError, match=r"ids must have shape \(3,\), got \(2,\)"):
+        model.learn_memory([(x, y, torch.arange(2))])
+    with pytest.raises(ValueError, match="batches must hold at least one row, got none"):
+        model.learn_memory([])

@@ -103,6 +103,7 @@ def learn_memory(
             model.real.queue.write(checked_rows(model.target, features, y, None, ids[some]))
         if isinstance(model.real.queue, KeyedRows):
             model.real.queue.trim()
+    rows, held_out = _finite(rows), None if held_out is None else _finite(held_out)
     steps = 0
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
         torch.manual_seed(seed)
@@ -306,6 +307,11 @@ def _answered(vote: VotingRead, rows: list[Keys], queries: Tensor) -> Tensor:
     groups = [vote.at(*one) for one in rows]
     size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
     return torch.cat([vote(part, [*groups], keys=part)[0] for part in torch.split(queries, size)])
+
+
+def _finite(rows: EncodedRows) -> EncodedRows:
+    """Return the rows that something can be learned from; the memory leaves the others out too."""
+    return rows.at(rows.features.isfinite().all(dim=1).nonzero()[:, 0])
 
 
 def _some(rows: EncodedRows) -> EncodedRows:

@@ -329,10 +329,14 @@ class HMA(HubMixin, MemoryReader):
             for x, y, *ids in batches:
                 features.append(expect_tensor("features", self.backbone(x)).detach())
                 labels.append(y.to(self.anchors.device))
-                given += ids
+                given += [checked_ids(one, len(features[-1]), self.anchors.device) for one in ids]
         if not features:
             return None
-        every = torch.cat(given).to(self.anchors.device) if given else None
+        if len(given) not in (0, len(features)):
+            raise ValueError(
+                f"ids must come with every batch or with none, got {len(given)} of {len(features)}"
+            )
+        every = torch.cat(given) if given else None
         return EncodedRows(torch.cat(features), torch.cat(labels), every)
 
     def forget(self, ids: Tensor) -> int:

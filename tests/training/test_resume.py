@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from training_cases import (
     EVERYTHING,
+    MEMORY,
     Noisy,
     memory_learner,
     plain_learner,
@@ -142,9 +143,19 @@ def test_the_step_under_way_is_finished_and_saved(tmp_path, short, step):
     assert quietly(learner, task, SHORT, folder=tmp_path).repeatable() == short
 
 
-@pytest.mark.parametrize("step", [3, 6, 17])
-def test_a_memory_that_votes_goes_on_as_if_undisturbed(tmp_path, step):
-    task, config = small_task(), HMAConfig(key_dim=8, candidates=20)
+VOTING = HMAConfig(key_dim=8, candidates=20)
+
+
+@pytest.mark.parametrize(
+    ("config", "step"),
+    [
+        *((VOTING, step) for step in (3, 6, 17)),
+        (replace(VOTING, vote="added"), 6),
+        (replace(MEMORY, alone_share=0.4, momentum_warmup=True), 7),
+    ],
+)
+def test_every_kind_of_memory_goes_on_as_if_undisturbed(tmp_path, config, step):
+    task = small_task()
     undisturbed = memory_learner(task, config=config)
     whole = quietly(undisturbed, task, SHORT, folder=tmp_path / "whole").repeatable()
     learner = interrupting(memory_learner(task, config=config), step)
