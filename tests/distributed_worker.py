@@ -29,7 +29,13 @@ SIZES = {
     "param": {},
     "one": {"queue_size": 16, "slots_per_class": 2, "stages": "one"},
     "narrow": {"queue_size": 16, "slots_per_class": 2, "attention": "linear", "width": 4},
-    "vote": {"key_dim": 4, "key_dropout": 0.0, "candidates": None, "slots_per_class": 1},
+    "vote": {
+        "vote": "added",
+        "key_dim": 4,
+        "key_dropout": 0.0,
+        "candidates": None,
+        "slots_per_class": 1,
+    },
 }
 
 
