@@ -12,7 +12,8 @@ from torch import nn
 import hma
 from hma import HMA, HMAConfig, key_learning
 from hma.backbones import binned_mlp
-from hma.key_learning import EncodedRows, learn_memory
+from hma.encoded_rows import EncodedRows
+from hma.key_learning import learn_memory
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.views import TwoViews
 

@@ -1,25 +1,25 @@
 """Learn where rows lie after the backbone is trained, and how far their vote is to be trusted.
 
 Backbone and head stay as they are. Keys learn by letting the others answer for every training row;
-held-out rows then decide when to stop, how sharp the vote is and what it counts beside the head.
+held-out rows decide when to stop, and then what the vote counts: :mod:`hma.vote_weighing`.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from hma.attention import Chosen, Projected
+from hma.encoded_rows import EncodedRows
 from hma.keyed_rows import KeyedRows
-from hma.line_search import lowest
 from hma.queue import checked_rows
-from hma.shares import fitted_shares
 from hma.slots import drawn_rows
-from hma.voting import MOST_SHARPENED, VotingRead, hiding
+from hma.vote_weighing import MOST_HELD_OUT, answered, keys_of, weigh
+from hma.voting import VotingRead, hiding
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -31,39 +31,7 @@ LEAST_STEPS, LEAST_PASSES = 500, 8
 CHECK_EVERY, PATIENCE = 25, 6
 """Steps from one look at the held-out rows to the next, at least a pass, and how many looks in a
 row may bring nothing better."""
-MOST_HELD_OUT = 1000
-"""Held-out rows that are looked at on the way."""
-MOST_SCORES = 2**22
-"""Distances that are held at once."""
 WRITTEN_AT_ONCE = 1024
-SPREAD = 0.5
-"""How far from 1 a sharpening is expected, as the standard deviation of its logarithm."""
-FOR_HEAD, FOR_VOTE = 0.5, 2.0
-"""Rows that each is taken to have won before any held-out row is asked: where those cannot tell,
-the answer that can name its rows is preferred."""
-
-
-Keys = tuple[Tensor, Tensor, Tensor | None]
-"""Where rows lie ``(N, K)``, their labels, and minus infinity where a place is empty ``(N,)``."""
-
-
-class EncodedRows(NamedTuple):
-    """Rows as the backbone encoded them.
-
-    Shape:
-        - ``features`` ``(N, F)``, ``y`` as the target has labels; ``ids`` ``(N,)`` are sample ids
-          and ``weight`` ``(N,)`` what each row counts: None for places, and for 1.
-    """
-
-    features: Tensor
-    y: Tensor
-    ids: Tensor | None = None
-    weight: Tensor | None = None
-
-    def at(self, places: Tensor) -> "EncodedRows":
-        """Return the rows at ``places``."""
-        parts = (None if part is None else part[places] for part in self)
-        return EncodedRows(*parts)  # type: ignore[arg-type]
 
 
 def learn_memory(
@@ -103,7 +71,7 @@ def learn_memory(
             model.real.queue.write(checked_rows(model.target, features, y, None, ids[some]))
         if isinstance(model.real.queue, KeyedRows):
             model.real.queue.trim()
-    rows, held_out = _finite(rows), None if held_out is None else _finite(held_out)
+    rows, held_out = rows.finite(), None if held_out is None else held_out.finite()
     steps = 0
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
         torch.manual_seed(seed)
@@ -118,7 +86,7 @@ def learn_memory(
     found: dict[str, Any] = {"key_steps": steps}
     if held_out is not None and len(held_out.y):
         with torch.no_grad():
-            found["validation_loss"] = _weigh(model, vote, held_out)
+            found["validation_loss"] = weigh(model, vote, held_out)
     model.reproject()
     return found | {"memory_share": float(vote.share)}
 
@@ -139,7 +107,9 @@ class _Learning:
         tick: Callable[[], None],
     ) -> None:
         self.model, self.vote, self.rows, self.tick = model, vote, rows, tick
-        self.held_out = None if held_out is None or not len(held_out.y) else _some(held_out)
+        self.held_out: EncodedRows | None = None
+        if held_out is not None and len(held_out.y):
+            self.held_out = held_out.at_most(MOST_HELD_OUT)
         self.labels = model.target.checked(rows.y, len(rows.y))
         self.slots = model.synthetic
         self.parts: list[nn.Module] = [vote]
@@ -232,11 +202,11 @@ class _Learning:
     def _look(self) -> tuple[Tensor, float]:
         """Return where the stored rows lie now, and the loss of the held-out rows."""
         self.vote.eval()
-        rows = _keys(self.model, self.vote)
+        rows = keys_of(self.model, self.vote)
         loss, held_out = math.inf, self.held_out
         if held_out is not None:
-            said = _answered(self.vote, rows, self.vote.keys(held_out.features))
-            loss = _mean(self.model.target.loss(said, held_out.y), held_out.weight)
+            said = answered(self.vote, rows, self.vote.keys(held_out.features))
+            loss = held_out.mean(self.model.target.loss(said, held_out.y))
         self.vote.train()
         return rows[0][0], loss
 
@@ -256,70 +226,3 @@ class _Learning:
             self.vote.train(mode)
             for weight in weights:
                 weight.requires_grad_(False).grad = None
-
-
-def _weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
-    """Set sharpness and share of the vote by held-out rows; return their loss with both."""
-    assert vote.share is not None
-    _sharpen(model, vote, _some(held_out))
-    headed = model.headed(held_out.features)
-    said = _said(model, vote, held_out.features)
-    target, counts = model.target, held_out.weight
-    shares = fitted_shares(
-        [headed, said], held_out.y, target, counts=counts, favour=(FOR_HEAD, FOR_VOTE)
-    )
-    vote.share.fill_(shares[1])
-    return _mean(target.loss(target.mixed([headed, said], shares), held_out.y), counts)
-
-
-def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
-    """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
-    learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
-    rows, queries = _keys(model, vote), vote.keys(held_out.features)
-
-    def cost(more: float) -> float:
-        vote.log_sharpness.fill_(learned + more)
-        each = model.target.loss(_answered(vote, rows, queries), held_out.y)
-        loss = _mean(each, held_out.weight) * len(each)
-        return loss + more**2 / (2 * SPREAD**2)
-
-    vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=16))
-
-
-def _said(model: "HMA", vote: VotingRead, features: Tensor) -> Tensor:
-    """Return the vote on rows that are not in the memory, as logits."""
-    return _answered(vote, _keys(model, vote), vote.keys(features))
-
-
-def _keys(model: "HMA", vote: VotingRead) -> list[Keys]:
-    """Return keys, labels and bias of the stored rows, and of the slots."""
-    found: list[Keys] = []
-    if model.real is not None:
-        queue = model.real.queue
-        found.append((vote.keys(queue.features), queue.labels, model.real.unseen()))
-    learned = model.synthetic
-    if learned is not None and learned.slots is not None:
-        found.append((vote.keys(learned.slots), learned.labels, None))
-    return found
-
-
-def _answered(vote: VotingRead, rows: list[Keys], queries: Tensor) -> Tensor:
-    groups = [vote.at(*one) for one in rows]
-    size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
-    return torch.cat([vote(part, [*groups], keys=part)[0] for part in torch.split(queries, size)])
-
-
-def _finite(rows: EncodedRows) -> EncodedRows:
-    """Return the rows that something can be learned from; the memory leaves the others out too."""
-    return rows.at(rows.features.isfinite().all(dim=1).nonzero()[:, 0])
-
-
-def _some(rows: EncodedRows) -> EncodedRows:
-    """Return as many rows as are looked at on the way, taken evenly."""
-    count = min(len(rows.y), MOST_HELD_OUT)
-    places = torch.linspace(0, len(rows.y) - 1, count, dtype=torch.float64).round().long()
-    return rows.at(places.to(rows.features.device))
-
-
-def _mean(each: Tensor, weight: Tensor | None) -> float:
-    return float(each.mean() if weight is None else (each * weight).sum() / weight.sum())

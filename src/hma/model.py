@@ -16,8 +16,9 @@ from hma.contrast import (
     slot_keys,
     stored_keys,
 )
+from hma.encoded_rows import EncodedRows
 from hma.hub import HubMixin
-from hma.key_learning import EncodedRows, learn_memory
+from hma.key_learning import learn_memory
 from hma.keyed_rows import KeyedRows
 from hma.memory_state import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from hma.encoded_rows import EncodedRows
 from hma.estimator.rows import WeightedRows
-from hma.key_learning import EncodedRows, learn_memory
+from hma.key_learning import learn_memory
 from hma.metrics import temperature_for
 from hma.model import HMA
 from hma.row_order import SerialCorrelation

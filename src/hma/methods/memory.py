@@ -8,7 +8,8 @@ from torch import Tensor
 
 from hma.config import Context, HMAConfig
 from hma.data import Batch, Split, Task
-from hma.key_learning import EncodedRows, learn_memory
+from hma.encoded_rows import EncodedRows
+from hma.key_learning import learn_memory
 from hma.keyed_rows import KeyedRows
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import HMA

@@ -1,0 +1,73 @@
+"""Held-out rows decide how sharp the vote is and what it counts beside the head."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hma.encoded_rows import EncodedRows
+from hma.line_search import lowest
+from hma.shares import fitted_shares
+from hma.voting import MOST_SHARPENED, VotingRead
+
+if TYPE_CHECKING:
+    from hma.model import HMA
+
+MOST_HELD_OUT = 1000
+"""Held-out rows that are asked more than once."""
+MOST_SCORES = 2**22
+"""Distances that are held at once."""
+SPREAD = 0.5
+"""How far from 1 a sharpening is expected, as the standard deviation of its logarithm."""
+FOR_HEAD, FOR_VOTE = 0.5, 2.0
+"""Rows that each is taken to have won before any held-out row is asked: where those cannot tell,
+the answer that can name its rows is preferred."""
+
+Keys = tuple[Tensor, Tensor, Tensor | None]
+"""Where rows lie ``(N, K)``, their labels, and minus infinity where a place is empty ``(N,)``."""
+
+
+def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
+    """Set sharpness and share of the vote by held-out rows; return their loss with both."""
+    assert vote.share is not None
+    _sharpen(model, vote, held_out.at_most(MOST_HELD_OUT))
+    headed = model.headed(held_out.features)
+    said = answered(vote, keys_of(model, vote), vote.keys(held_out.features))
+    target = model.target
+    shares = fitted_shares(
+        [headed, said], held_out.y, target, counts=held_out.weight, favour=(FOR_HEAD, FOR_VOTE)
+    )
+    vote.share.fill_(shares[1])
+    return held_out.mean(target.loss(target.mixed([headed, said], shares), held_out.y))
+
+
+def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
+    """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
+    learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
+    rows, queries = keys_of(model, vote), vote.keys(held_out.features)
+
+    def cost(more: float) -> float:
+        vote.log_sharpness.fill_(learned + more)
+        each = model.target.loss(answered(vote, rows, queries), held_out.y)
+        return held_out.mean(each) * len(each) + more**2 / (2 * SPREAD**2)
+
+    vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=16))
+
+
+def keys_of(model: "HMA", vote: VotingRead) -> list[Keys]:
+    """Return keys, labels and bias of the stored rows, and of the slots."""
+    found: list[Keys] = []
+    if model.real is not None:
+        queue = model.real.queue
+        found.append((vote.keys(queue.features), queue.labels, model.real.unseen()))
+    learned = model.synthetic
+    if learned is not None and learned.slots is not None:
+        found.append((vote.keys(learned.slots), learned.labels, None))
+    return found
+
+
+def answered(vote: VotingRead, rows: list[Keys], queries: Tensor) -> Tensor:
+    """Return the vote on rows with keys ``(N, K)`` that are not in the memory, as logits."""
+    groups = [vote.at(*one) for one in rows]
+    size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
+    return torch.cat([vote(part, [*groups], keys=part)[0] for part in torch.split(queries, size)])
