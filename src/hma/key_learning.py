@@ -24,11 +24,11 @@ from hma.voting import VotingRead, hiding
 if TYPE_CHECKING:
     from hma.model import HMA
 
-LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 3e-3, 0.01, 1.0, 0.05
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 1e-3, 0.01, 1.0, 0.05
 ROWS_A_STEP = 64
-LEAST_STEPS, LEAST_PASSES = 500, 8
+LEAST_STEPS, LEAST_PASSES = 1000, 8
 """Length of the learning, whichever is longer; held-out rows mostly end it before."""
-CHECK_EVERY, PATIENCE = 25, 6
+CHECK_EVERY, PATIENCE = 10, 10
 """Steps from one look at the held-out rows to the next, at least a pass, and how many looks in a
 row may bring nothing better."""
 WRITTEN_AT_ONCE = 1024

@@ -19,9 +19,8 @@ MOST_SCORES = 2**22
 """Distances that are held at once."""
 SPREAD = 0.5
 """How far from 1 a sharpening is expected, as the standard deviation of its logarithm."""
-FOR_HEAD, FOR_VOTE = 0.5, 2.0
-"""Rows that each is taken to have won before any held-out row is asked: where those cannot tell,
-the answer that can name its rows is preferred."""
+FOR_EACH = 0.5
+"""Rows that head and vote are taken to have won each before any held-out row is asked."""
 
 Keys = tuple[Tensor, Tensor, Tensor | None]
 """Where rows lie ``(N, K)``, their labels, and minus infinity where a place is empty ``(N,)``."""
@@ -35,7 +34,7 @@ def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
     said = answered(vote, keys_of(model, vote), vote.keys(held_out.features))
     target = model.target
     shares = fitted_shares(
-        [headed, said], held_out.y, target, counts=held_out.weight, favour=(FOR_HEAD, FOR_VOTE)
+        [headed, said], held_out.y, target, counts=held_out.weight, favour=(FOR_EACH, FOR_EACH)
     )
     vote.share.fill_(shares[1])
     return held_out.mean(target.loss(target.mixed([headed, said], shares), held_out.y))
