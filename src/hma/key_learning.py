@@ -127,13 +127,13 @@ class _Learning:
 
     def run(self) -> int:
         """Return how many steps led to what is kept."""
-        best, best_step, kept = math.inf, 0, self._state()
+        best_step, kept = 0, self._state()
         with self._trainable() as weights:
             fused = True if self.rows.features.device.type in ("cpu", "cuda") else None
             optimizer = torch.optim.AdamW(
                 weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
             )
-            self.lay = self._look()[0]
+            self.lay, best = self._look()  # with one row a class nothing can be learned from others
             for step, places in zip(range(self.steps), self._batches(), strict=False):
                 for group in optimizer.param_groups:
                     group["lr"] = LEARNING_RATE * self._rate(step)
