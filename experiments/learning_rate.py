@@ -37,7 +37,8 @@ from .m2_few_labels import encoder, few
 RATES = (3e-4, 1e-3, 3e-3)
 TABLES = ("Glass", "Ionosphere", "PimaIndiansDiabetes2", "Vowel")
 FROZEN = {"Flowers102": 10, "Twitter": 200}
-MEMORY = {"config": asdict(HMAConfig())}
+MEMORY = {"config": asdict(HMAConfig(vote="added", key_dim=64, key_view="features"))}
+"""Rows that vote while the backbone learns: a memory that is learned after it has its own rate."""
 
 
 def read(name: str, seed: int) -> Task:

@@ -84,6 +84,8 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if recipe and name in NO_EFFECT_ON_RESULTS:
         return
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        if name == "config":
+            found = HMAConfig.from_before(dict(found))
         absent = MUST_SAY if "similarity" in found else set()
         known = {key: value for key, value in DEFAULTS.get(name, {}).items() if key not in absent}
         found = {key: known[key] for key in wanted if key in known} | dict(found)
