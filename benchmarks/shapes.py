@@ -1,7 +1,7 @@
 """The sizes of one training step, and a head of those sizes with its memory filled."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -74,13 +74,16 @@ class Head(NamedTuple):
     labels: Tensor
 
 
-def build_head(shape: Shape, *, dropout: float = 0.1, filled: int | None = None) -> Head:
+def build_head(
+    shape: Shape, *, dropout: float = 0.1, filled: int | None = None, **changes: Any
+) -> Head:
     """Return a head in training mode, the same one for the same shape, with rows in its queue.
 
     Args:
         shape: Its sizes.
         dropout: Dropout of both reads.
         filled: Queue rows written; None fills the queue.
+        changes: Further fields of the configuration.
     """
     config = HMAConfig.paper(
         label_dim=shape.label,
@@ -89,6 +92,7 @@ def build_head(shape: Shape, *, dropout: float = 0.1, filled: int | None = None)
         num_heads=shape.heads,
         dropout=dropout,
         batch_attention=shape.batch_attention,
+        **changes,
     )
     rows = shape.queue if filled is None else filled
     classes = max(shape.classes, 2)

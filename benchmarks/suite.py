@@ -9,6 +9,7 @@ import torch
 from benchmarks.against_gemm import against_gemm
 from benchmarks.against_naive import against_naive
 from benchmarks.frozen_backbone import frozen_backbone
+from benchmarks.linear import linear
 from benchmarks.machine import this_machine
 from benchmarks.report import Report, Section
 from benchmarks.scaling import scaling
@@ -23,6 +24,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
         "scaling": scaling,
         "serving": serving,
         "frozen": frozen_backbone,
+        "linear": linear,
     }
 )
 """Every benchmark by the name that ``only`` takes."""

@@ -144,8 +144,9 @@ def test_anchors_set_after_freezing_are_those_of_the_compiled_model():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
-def test_inductor_predicts_and_learns_as_the_eager_model():
-    model = filled(dropout=0.0).train()
+@pytest.mark.parametrize("design", ["paper", "all"])
+def test_inductor_predicts_and_learns_as_the_eager_model(design):
+    model = filled(dropout=0.0, **READS[design]).train()
     cross_entropy(model(X), Y).backward()
     wanted = gradients(model)
     model.zero_grad()

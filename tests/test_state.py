@@ -117,13 +117,16 @@ def test_any_number_of_anchors_survives_state_dict(stored, own):
         ({"queue_size": 9}, "real.queue.features", "[9, 8]", "[6, 8]"),
         ({"slots_per_class": 3}, "synthetic.slots", "[9, 8]", "[6, 8]"),
         ({"label_dim": 6}, "tokens.table.weight", "[4, 6]", "[4, 4]"),
+        ({"width": 4}, "tokens.narrow.weight", "[4, 12]", "[6, 12]"),
     ],
 )
 def test_a_state_of_other_sizes_is_refused_with_the_tensor_and_both_shapes(
     changes, tensor, theirs, ours
 ):
     with pytest.raises(RuntimeError) as raised:
-        build().load_state_dict(build(**changes).state_dict())
+        build(width=6).load_state_dict(build(**{"width": 6} | changes).state_dict())
+    field, value = next(iter(changes.items()))
+    assert f"{field} is {value} in the state" in str(raised.value)
     line = next(line for line in str(raised.value).splitlines() if f"for {tensor}:" in line)
     assert theirs in line
     assert ours in line

@@ -116,6 +116,7 @@ def other_sizes(
         ("queue_size", "real.queue.labels", 0, 1),
         ("slots_per_class", "synthetic.slots", 0, prototypes),
         ("label_dim", "tokens.table.weight", 1, 1),
+        ("width", "tokens.narrow.weight", 0, 1),
         ("num_classes", "head.bias", 0, 1),
         ("feature_dim", "anchors", 1, 1),
     ]:

@@ -7,6 +7,7 @@ import torch
 
 from benchmarks import BENCHMARKS, Report, Section, run
 from benchmarks.frozen_backbone import SETUPS
+from benchmarks.linear import QUICK_MEMORIES
 from benchmarks.scaling import QUICK_BATCHES, QUICK_QUEUES
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def section(report: Report, name: str) -> Section:
 
 def test_every_benchmark_reports(report, lines):
     assert [section.name for section in report.sections] == list(BENCHMARKS)
-    assert lines == ["1/5 naive", "2/5 gemm", "3/5 scaling", "4/5 serving", "5/5 frozen"]
+    assert lines == [f"{place}/6 {name}" for place, name in enumerate(BENCHMARKS, start=1)]
 
 
 def test_every_row_is_there(report):
@@ -41,6 +42,7 @@ def test_every_row_is_there(report):
         "scaling": points,
         "serving": serving,
         "frozen": len(SETUPS),
+        "linear": len(QUICK_MEMORIES),
     }
 
 
@@ -69,6 +71,13 @@ def test_tables_are_text_of_one_width_each(report):
     for table in tables:
         assert {len(row) for row in table.rows} <= {len(table.columns)}
         assert all(isinstance(cell, str) for row in table.rows for cell in row)
+
+
+def test_both_reads_of_a_memory_answer_alike(report):
+    for row in section(report, "linear").rows:
+        assert 0 < row["apart"] < 0.05
+        ratio = row["exact_eval_ms"] / row["linear_eval_ms"]
+        assert row["times_faster_eval"] == pytest.approx(ratio)
 
 
 def test_ratios_are_those_of_the_times_beside_them(report):
