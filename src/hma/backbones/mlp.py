@@ -44,6 +44,10 @@ class MLP(nn.Module):
             nn.init.zeros_(linear.bias)
             self.layers.extend([linear, nn.ReLU(), nn.Dropout(dropout)])
 
+    def key_view(self) -> "InputView":
+        """Return the inputs as a view of their own, for the keys of a memory."""
+        return InputView(self.in_features)
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the last hidden activation of each sample."""
         values = math.prod(inputs.shape[1:])
@@ -56,6 +60,21 @@ class MLP(nn.Module):
         flat = inputs.flatten(start_dim=1)  # (B, ...) -> (B, in_features)
         features: Tensor = self.layers(flat)  # (B, in_features) -> (B, F)
         return features
+
+
+class InputView(nn.Flatten):
+    """Samples as they are, flattened.
+
+    Args:
+        width: Number of values in one flattened sample.
+
+    Shape:
+        - input: ``(B, ...)``; output: ``(B, width)``.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.feature_dim = width
 
 
 def expect_layers(in_features: int, hidden: Sequence[int], dropout: float) -> None:
