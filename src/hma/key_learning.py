@@ -32,6 +32,8 @@ CHECK_EVERY, PATIENCE = 10, 10
 """Steps from one look at the held-out rows to the next, at least a pass, and how many looks in a
 row may bring nothing better."""
 WRITTEN_AT_ONCE = 1024
+EVEN = 0.5
+"""Share of a vote that no held-out row weighs."""
 
 
 def learn_memory(
@@ -50,7 +52,7 @@ def learn_memory(
     Args:
         model: Its backbone and head are trained, or will not be.
         rows: What is remembered and learned from; what was remembered and learned before goes.
-        held_out: Rows that nothing was learned from; without them the vote counts as before.
+        held_out: Rows that nothing was learned from; without them the vote counts half.
         seed: Decides every random draw.
         tick: Called after each step.
     """
@@ -84,6 +86,7 @@ def learn_memory(
         if len(rows.y) > 1:
             steps = _Learning(model, vote, rows, held_out, tick).run()
     found: dict[str, Any] = {"key_steps": steps}
+    vote.share.fill_(EVEN)
     if held_out is not None and len(held_out.y):
         with torch.no_grad():
             found["validation_loss"] = weigh(model, vote, held_out)

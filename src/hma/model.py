@@ -1,5 +1,6 @@
 """HMA: a backbone, a real memory, a synthetic memory and a linear head."""
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -87,6 +88,7 @@ class HMA(HubMixin, MemoryReader):
             backbone, keys = with_key_view(backbone, key_encoder, feature_dim, offered=offered)
             feature_dim = backbone.feature_dim if isinstance(backbone, TwoViews) else feature_dim
         super().__init__(backbone, kind, feature_dim, config, keys)
+        self._warned = False
 
     # ----------------------------------------------------------- what training lowers
 
@@ -165,6 +167,7 @@ class HMA(HubMixin, MemoryReader):
             self.synthetic.warn_if_waiting()
         if self.real is None or not self.config.has_real_memory:
             return
+        self._warn_if_unlearned()
         if ids is None and self.training and self.needs_ids:
             raise ValueError(
                 "ids must be given in training, so that no row reads its own stored copy; pass "
@@ -182,6 +185,17 @@ class HMA(HubMixin, MemoryReader):
         self.real.queue.write(rows, values)
         if self.momentum_encoder is not None:
             self.momentum_encoder.update(self.backbone)
+
+    def _warn_if_unlearned(self) -> None:
+        """Say once, in training, that rows of a memory learned apart do not answer yet."""
+        if self.training and self.config.mixes and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "rows that are remembered in training do not answer yet: with vote='mixed' call "
+                "model.learn_memory(batches, held_out) once, when training is over, or take "
+                "HMAConfig(vote='added') for keys that learn with the backbone",
+                stacklevel=3,
+            )
 
     @property
     def needs_ids(self) -> bool:

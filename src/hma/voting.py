@@ -19,10 +19,6 @@ MOST_SHARPENED = 4.0
 """Bound of the learned logarithm of the sharpness, so that it cannot run away."""
 
 
-EVEN = 0.5
-"""Share of a vote that no held-out row has weighed yet."""
-
-
 class Ballot(NamedTuple):
     """What a read by distance found.
 
@@ -58,7 +54,8 @@ class VotingRead(nn.Module):
         dropout: Share of the features that a key does without in training.
         first: Feature that keys begin with; those before are of another view, for the head alone.
         mixed: Answer beside the head, each with its share, instead of adding to its logits. What
-            is learned here is then learned apart, see :mod:`hma.key_learning`.
+            is learned here is then learned apart, see :mod:`hma.key_learning`; until then the
+            share is 0 and the head answers alone.
 
     Example:
         >>> from hma.targets import Classes
@@ -90,7 +87,7 @@ class VotingRead(nn.Module):
         self.to_keys = nn.Linear(feature_dim - first, key_dim)
         self.log_sharpness = nn.Parameter(torch.zeros(()))
         self.gate = nn.Parameter(torch.tensor(gate))
-        self.register_buffer("share", torch.tensor(EVEN) if mixed else None)
+        self.register_buffer("share", torch.tensor(0.0) if mixed else None)
         if mixed:
             self.requires_grad_(False)
 
