@@ -64,6 +64,23 @@ def test_every_batch_is_written_after_the_step_that_learned_from_it():
     assert not follows(trained, trained_by_hand(steps, write="before"))
 
 
+def test_slots_start_from_the_rows_of_every_fit_anew():
+    data = rows(30)
+    once = net(module__slot_init="class_means", max_epochs=1, lr=0.0).fit(*data)
+    state = once.module_.memory_state()
+    with torch.no_grad():
+        features = once.module_.backbone(data[0])
+    for slot, label in zip(state.slots, state.slot_classes.tolist(), strict=True):
+        own = features[data[1] == label].mean(dim=0)
+        assert (slot - own).norm() < 0.2 * features.std(dim=0).norm()
+    assert not once.fit(*data).module_.synthetic.waits
+
+
+def test_a_loss_that_the_criterion_cannot_see_is_refused():
+    with pytest.raises(UserError, match=r"no contrastive loss; leave contrastive out, got 0\.5"):
+        net(module__contrastive=0.5).initialize()
+
+
 def test_validation_batches_are_not_written():
     data = rows(32)
     from skorch.helper import predefined_split

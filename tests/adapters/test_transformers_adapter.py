@@ -1,6 +1,7 @@
 """The Hugging Face Trainer against the loop written out by hand."""
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from plain_training import (
 from torch import nn
 from torch.utils.data import Dataset
 
+from hma import HMA
 from hma.errors import UserError
 
 if (
@@ -215,6 +217,21 @@ def test_a_loss_of_ones_own_belongs_into_the_wrapper(tmp_path):
     output = model(pixel_values=x, labels=y)
     torch.testing.assert_close(output["loss"], smooth(output["logits"], y))
     assert set(model(pixel_values=x)) == {"logits"}
+
+
+def test_the_contrastive_loss_of_the_model_is_added_in_training():
+    config = replace(fresh_model().config, contrastive=0.5)
+    model = ForTrainer(
+        HMA(fresh_model().backbone, 3, config), inputs=lambda batch: batch["pixel_values"]
+    )
+    x, y = rows(5)
+    for training in (True, False):
+        output = model.train(training)(pixel_values=x, labels=y)
+        expected = nn.functional.cross_entropy(output["logits"], y)
+        if training:
+            contrast = model.model.contrast(model.model.backbone(x), y)
+            expected = expected + 0.5 * contrast.mean()
+        torch.testing.assert_close(output["loss"], expected)
 
 
 def test_a_compute_loss_that_never_calls_the_model_is_an_error(tmp_path):

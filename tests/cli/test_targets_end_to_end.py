@@ -1,8 +1,11 @@
 """From a CSV file with a number, or with several yes/no labels, to predictions and a page."""
 
+import json
+
 import numpy as np
 import pandas
 import pytest
+from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
 QUICK = ["--epochs", "2", "--queue-size", "32", "--slots-per-class", "2"]
@@ -95,3 +98,31 @@ def test_a_column_of_words_is_no_number(rows, refuses, tmp_path):
     options = ["--target", "price", "--task", "regression", *QUICK, "-o", tmp_path / "run"]
     assert "finite numbers" in refuses("train", tmp_path / "half.csv", *options)
     assert not (tmp_path / "run").exists()
+
+
+QUICKER = [*QUICK, "--no-compare", "--no-report"]
+
+
+def test_slots_start_from_the_rows_of_a_command_and_contrast_counts(rows, run_hma, tmp_path):
+    labels = ["--target", "p", "--target", "q", "--target", "r", *QUICKER]
+    for name, more in (("kmeans", ["--contrastive", "0.5"]), ("kmeans", []), ("normal", [])):
+        run = tmp_path / (name + "".join(more))
+        options = [*labels, "--slot-init", name, *more, "-o", run]
+        ended = run_hma("train", rows / "labels.csv", *options)
+        assert ended.code == 0, ended.err
+        assert "noise" not in ended.err
+    first = [read_first_loss(tmp_path / name) for name in ("kmeans--contrastive0.5", "kmeans")]
+    assert first[0] > first[1] != read_first_loss(tmp_path / "normal")
+    weights = load_file(tmp_path / "kmeans" / "memory" / "weights.safetensors")
+    assert not weights["synthetic.waiting"]
+
+
+def read_first_loss(run):
+    record = json.loads((run / "memory" / "record.json").read_text())
+    return record["epochs"][0]["train_loss"]
+
+
+def test_a_contrast_of_numbers_is_refused(rows, refuses, tmp_path):
+    options = ["--target", "price", "--task", "regression", "--contrastive", "0.1", *QUICKER]
+    said = refuses("train", rows / "number.csv", *options, "-o", tmp_path / "run")
+    assert "contrastive needs labels that rows can share, classes or yes/no, got numbers" in said

@@ -51,8 +51,9 @@ class RememberCallback(Callback):
         self._writer: StepWriter | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find the model."""
+        """Find the model, and start slots that wait for rows."""
         self._writer = StepWriter(find_hma(pl_module, self.model), self.unpack)
+        self._writer.start(_again(trainer, trainer.train_dataloader))
         self._steps = trainer.global_step
 
     def on_train_batch_end(

@@ -71,6 +71,11 @@ class MemoryModule(HMA):
             )
         paper = settings.get("similarity") == "dot"
         config = HMAConfig.paper(**settings) if paper else HMAConfig.from_dict(settings)
+        if config.contrastive and not config.mixes:
+            raise UserError(
+                "skorch's criterion sees logits and labels alone, so it has no contrastive loss "
+                f"unless vote='mixed'; leave contrastive out, got {config.contrastive}"
+            )
         super().__init__(backbone(), num_classes, config)
 
     def forward(self, x: Any = None, *, ids: Tensor | None = None, **parts: Any) -> Tensor:
@@ -132,8 +137,9 @@ class RememberCallback(Callback):  # type: ignore[misc]
     def on_epoch_begin(
         self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any
     ) -> None:
-        """Know the rows of training and validation."""
+        """Know the rows of training and validation, and start slots that wait for them."""
         self.rows_, self.held_out_ = dataset_train, dataset_valid
+        self.writer_.start(_again(net, dataset_train))
         self._refresh(net)
 
     def on_batch_begin(self, net: Any, training: bool | None = None, **kwargs: Any) -> None:

@@ -43,7 +43,8 @@ class ForTrainer(nn.Module):
         model: The model; its backbone gets the named tensors without the labels as one dict.
         inputs: Makes the backbone's input from that dict, such as
             ``lambda batch: batch["pixel_values"]``.
-        loss: Loss of logits ``(B, C)`` and labels ``(B,)``.
+        loss: Loss of logits ``(B, C)`` and labels ``(B,)``; the model's contrastive loss, if it has
+            one, is added in training.
 
     Example:
         >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
@@ -92,10 +93,14 @@ class ForTrainer(nn.Module):
             **others,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        logits = self.model(self.inputs(given), ids=ids)
+        logits, features = self.model.output(self.inputs(given), ids=ids)
         if labels is None:
             return {"logits": logits}
-        return {"loss": self.loss(logits, labels), "logits": logits}
+        loss, config = self.loss(logits, labels), self.model.config
+        if self.training and config.contrastive and not config.mixes:
+            contrast = self.model.contrast(features, labels, ids=ids).mean()
+            loss = loss + config.contrastive * contrast
+        return {"loss": loss, "logits": logits}
 
     def unpack(self, batch: Any) -> tuple[Any, Any, Any]:
         """Take a batch apart as ``forward`` does."""
@@ -144,7 +149,7 @@ class RememberCallback(TrainerCallback):
         model: nn.Module | None = None,
         **kwargs: Any,
     ) -> None:
-        """Find the model and begin to listen to it."""
+        """Find the model, start slots that wait for rows, and begin to listen to it."""
         assert model is not None
         if args.n_gpu > 1:
             raise UserError(
@@ -153,6 +158,7 @@ class RememberCallback(TrainerCallback):
             )
         own = model.unpack if isinstance(model, ForTrainer) else labels_apart
         self._writer = StepWriter(find_hma(model, self.model), self.unpack or own)
+        self._writer.start(_again(kwargs.get("train_dataloader"), args))
         self._stop_listening()
         self._hook = model.register_forward_pre_hook(self._listen, with_kwargs=True)
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -111,6 +112,22 @@ class StepWriter:
         self._trained_on: list[Tensor] = []
         if model.config.mixes:
             model.reset_memory()  # of a backbone that is about to change
+
+    def start(self, batches: Iterable[Any]) -> None:
+        """Start slots that are to start from rows and have not; :meth:`finish` does so for others.
+
+        Where rows cannot be asked for again, slots stay, and the first write tells so.
+
+        Args:
+            batches: The training rows, on the device of the model.
+        """
+        learned = self.model.synthetic
+        if learned is None or not learned.waits or self.model.config.mixes:
+            return
+        rows = (self._taken_apart(batch)[:2] for batch in batches)
+        first = next(rows, None)
+        if first is not None:
+            self.model.start_slots(chain([first], rows))
 
     def hold(self, batch: Any) -> None:
         """Keep a batch that the coming step learns from."""
