@@ -34,6 +34,16 @@ def distance(slots, features, layer):
     return total
 
 
+def test_a_random_map_gives_activations_and_their_squares():
+    layer, rows = random_map(WIDTH, 5), torch.randn(4, WIDTH)
+    active = [
+        [max(0.0, float(row @ w + b)) for w, b in zip(layer.weight.T, layer.bias, strict=True)]
+        for row in rows
+    ]
+    expected = torch.tensor([one + [value**2 for value in one] for one in active])
+    torch.testing.assert_close(layer.moments(rows), expected)
+
+
 def drawn(features):
     return torch.cat([features[label == Y][torch.randperm(EACH)[:SLOTS]] for label in range(3)])
 

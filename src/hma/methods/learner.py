@@ -74,7 +74,7 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
     def before_training(self, train: Split, tick: Callable[[], None]) -> None:  # noqa: B027
         """Start from the training rows, before the first step of a run; by default from nothing.
 
-        Every process of a run does so, with the same random numbers.
+        Every process of a run does so, with random numbers of its own; they must come to the same.
 
         Args:
             train: The training rows.

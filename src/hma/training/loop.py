@@ -20,7 +20,7 @@ from hma.training.calibration import cool
 from hma.training.evaluation import all_logits, evaluate
 from hma.training.optimizer import make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
-from hma.training.randomness import RandomState, kept, seed_everything
+from hma.training.randomness import RandomState, kept
 from hma.training.recipe import Recipe
 from hma.training.record import EpochResult, Scores
 from hma.training.schedule import learning_rate
@@ -133,13 +133,9 @@ class Training:
         return optimizer
 
     def begin(self) -> None:
-        """Before the first step of all, let the learner start from the training rows.
-
-        Random numbers that it draws are those of the seed in every process, and are given back.
-        """
+        """Before the first step of all, let the learner start; random numbers are given back."""
         if self.step == 0:
             with kept(self.device) as self.random_before:
-                seed_everything(self.seed)
                 self.learner.before_training(self.task.train, lambda: self.between_steps())
             self.random_before = None
 
