@@ -157,7 +157,17 @@ def other_seeds(row):
     return case
 
 
+def slots(rank):
+    """Slots that each rank would start elsewhere: from rows and by random numbers of its own."""
+    model = build("hma")
+    torch.manual_seed(100 + rank)
+    features = torch.randn(30, WIDTH, dtype=torch.float64)
+    model.set_slots("samples", features, torch.arange(30) % CLASSES)
+    return model.memory_state().slots, features
+
+
 CASES = {
+    "slots": slots,
     "rows": rows,
     "gradients": gradients,
     **{f"train {row}": training(row) for row in ABLATIONS},

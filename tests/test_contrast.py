@@ -12,7 +12,7 @@ from hma import HMA, ConfigError, HMAConfig
 from hma.contrast import LabelledKeys, supervised_contrast
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
-VOTE = HMAConfig(key_dim=4, slots_per_class=1, key_dropout=0.0)
+VOTE = HMAConfig(key_dim=4, slots_per_class=1, key_dropout=0.0, vote="added")
 PAPER = HMAConfig.paper(label_dim=4, queue_size=8, slots_per_class=1, num_heads=2, dropout=0.0)
 
 
@@ -162,6 +162,22 @@ def test_the_training_loss_has_its_share_of_contrast_and_by_default_none():
         if weight:
             expected = expected + weight * model.contrast(features, y, ids=ids)
         assert torch.equal(model.losses(output, y, ids=ids), expected)
+
+
+def test_where_keys_are_learned_apart_contrast_has_its_share_there(monkeypatch):
+    monkeypatch.setattr("hma.key_learning.LEAST_STEPS", 1)
+    monkeypatch.setattr("hma.key_learning.LEAST_PASSES", 1)
+    torch.manual_seed(0)
+    x, y = torch.randn(30, 8).double(), torch.arange(30) % 3
+    keys = {}
+    for weight in (0.0, 0.5):
+        model = model_of(replace(VOTE, vote="mixed", contrastive=weight))
+        output = model.output(x, ids=torch.arange(30))
+        assert torch.equal(model.losses(output, y), model.target.loss(output.logits, y))
+        model.learn_memory([(x, y)])
+        keys[weight] = model.vote.to_keys.weight, model.synthetic.slots
+    assert (keys[0.0][0] != keys[0.5][0]).any()
+    assert (keys[0.0][1] != keys[0.5][1]).any()
 
 
 def test_numbers_have_no_contrast():

@@ -53,6 +53,12 @@ def assert_close_state(left, right, *, names=None):
 # ---------------------------------------------------------------------------- rows
 
 
+def test_slots_that_start_from_rows_are_those_of_the_first_rank(results):
+    (slots, features), (other, _) = results["slots"]
+    assert torch.equal(slots, other)
+    assert torch.cdist(slots, features).min(dim=1).values.max() < 0.3, "near rows of the first"
+
+
 def test_rows_of_both_ranks_enter_both_queues_in_rank_order(results):
     oracle = deque(maxlen=7)
     for step, both in enumerate(zip(*results["rows"], strict=True)):

@@ -1,10 +1,10 @@
 """The supervised contrastive loss: near rows of one's own label, far from all others."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from hma.config import ConfigError
@@ -13,6 +13,9 @@ from hma.keyed_rows import KeyedRows
 from hma.memory import LearnedRows
 from hma.queue import MemoryQueue
 from hma.targets import UNKNOWN, Number, Target
+
+if TYPE_CHECKING:
+    from hma.model import HMA
 
 Keys = Callable[[Tensor], Tensor]
 """Where features lie, ``(N, F)`` to ``(N, K)``."""
@@ -111,6 +114,30 @@ def contrast_of_batch(
     itself = batch.ids[:, None] == mates.ids  # (B, mates)
     hidden = torch.cat([itself, copies.expand(len(itself), -1)], dim=1)
     return supervised_contrast(batch, rows, hidden, temperature)
+
+
+def contrast_over_memory(model: "HMA", features: Tensor, y: Tensor, ids: Tensor | None) -> Tensor:
+    """Return the loss of each row of a batch over its mates and the memories of a model, ``(B,)``.
+
+    Args:
+        model: Rows are compared by the keys of its vote, or by their features.
+        features: The batch, ``(B, F)``.
+        y: True labels.
+        ids: Sample ids ``(B,)``; without them a row meets its own stored copy.
+    """
+    expect_classes(model.target)
+    config, target = model.config, model.target
+    labels = target.checked(y.to(features.device), len(features))
+    keys: Keys = nn.Identity() if model.vote is None else model.vote.keys
+    known = None if ids is None else ids.to(features.device)
+    batch = batch_rows(keys(features), target.membership(labels), known)
+    memory = []
+    if model.real is not None:
+        memory.append(stored_keys(model.real.queue, keys, config.candidates))
+    if model.synthetic is not None and model.synthetic.slots is not None:
+        memory.append(slot_keys(model.synthetic, target, keys))
+    gather = config.gather_batch and not config.mixes  # all processes learn keys of the same rows
+    return contrast_of_batch(batch, memory, config.contrast_temperature, gather)
 
 
 def expect_classes(target: Target) -> None:

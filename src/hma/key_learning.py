@@ -171,6 +171,9 @@ class _Learning:
         if self.slots is not None and self.slots.slots is not None:
             groups.append(vote.at(vote.keys(self.slots.slots, kept), self.slots.labels))
         each = self.model.target.loss(vote(batch.features, groups, keys)[0], batch.y)
+        if self.model.config.contrastive:
+            contrast = self.model.contrast(batch.features, batch.y, ids=batch.ids)
+            each = each + self.model.config.contrastive * contrast
         return each.mean() if batch.weight is None else (each * batch.weight).mean()
 
     def _others(self, places: Tensor, keys: Tensor) -> list[Projected | Chosen]:

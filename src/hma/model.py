@@ -1,5 +1,6 @@
 """HMA: a backbone, a real memory, a synthetic memory and a linear head."""
 
+import math
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -9,14 +10,7 @@ from torch import Tensor, nn
 
 from hma.checks import expect_finite, expect_shape, expect_tensor, feature_dim_of
 from hma.config import ConfigError, HMAConfig
-from hma.contrast import (
-    Keys,
-    batch_rows,
-    contrast_of_batch,
-    expect_classes,
-    slot_keys,
-    stored_keys,
-)
+from hma.contrast import contrast_over_memory, expect_classes
 from hma.encoded_rows import EncodedRows
 from hma.hub import HubMixin
 from hma.key_learning import learn_memory
@@ -95,13 +89,15 @@ class HMA(HubMixin, MemoryReader):
     def losses(self, output: Output, y: Tensor, *, ids: Tensor | None = None) -> Tensor:
         """Return the training loss of each row, ``(B,)``: the target's, and its share of contrast.
 
+        With ``vote='mixed'`` contrast has its share in :meth:`learn_memory` instead.
+
         Args:
             output: What :meth:`output` gave for the batch.
             y: True labels.
             ids: Sample ids, as :meth:`output` had them.
         """
         each = self.target.loss(output.logits, y)
-        if self.config.contrastive:
+        if self.config.contrastive and not self.config.mixes:
             each = each + self.config.contrastive * self.contrast(output.features, y, ids=ids)
         return each
 
@@ -116,23 +112,7 @@ class HMA(HubMixin, MemoryReader):
             y: True labels.
             ids: Sample ids ``(B,)``; without them a row meets its own stored copy.
         """
-        expect_classes(self.target)
-        labels = self.target.checked(y.to(features.device), len(features))
-        keys: Keys = nn.Identity() if self.vote is None else self.vote.keys
-        if self.config.mixes:  # keys are learned apart: it is the backbone that contrast shapes
-            keys = self._for_head
-        known = None if ids is None else ids.to(features.device)
-        batch = batch_rows(keys(self._checked(features)), self.target.membership(labels), known)
-        memory = []
-        if self.real is not None:
-            memory.append(stored_keys(self.real.queue, keys, self.config.candidates))
-        if self.synthetic is not None and self.synthetic.slots is not None:
-            memory.append(slot_keys(self.synthetic, self.target, keys))
-        config = self.config
-        return contrast_of_batch(batch, memory, config.contrast_temperature, config.gather_batch)
-
-    def _for_head(self, features: Tensor) -> Tensor:
-        return features[:, : self.feature_dim - self.key_width]
+        return contrast_over_memory(self, self._checked(features), y, ids)
 
     # ------------------------------------------------------------------ writing
 
@@ -163,7 +143,7 @@ class HMA(HubMixin, MemoryReader):
         """
         if self.memory_frozen:
             raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
-        if self.synthetic is not None:
+        if self.synthetic is not None and not self.config.mixes:
             self.synthetic.warn_if_waiting()
         if self.real is None or not self.config.has_real_memory:
             return
@@ -260,25 +240,17 @@ class HMA(HubMixin, MemoryReader):
         """Start the slots as ``config.slot_init`` says, from rows encoded in eval mode.
 
         Call it once, before the first step of a training loop of your own; slots that need no data
-        or have been started stay.
+        or have been started stay. With ``vote='mixed'`` :meth:`learn_memory` does it.
 
         Args:
             batches: ``(x, y)`` each; no more are taken than make some thousand rows.
         """
         if self.synthetic is None or not self.synthetic.waits:
             return
-        most = most_rows(self.target, self.synthetic.slots_per_class)
-        features, labels, rows = [], [], 0
-        for x, y in batches:
-            with evaluating(self.backbone):
-                features.append(expect_tensor("features", self.backbone(x)))
-            labels.append(y)
-            rows += len(y)
-            if rows >= most:
-                break
-        if not rows:
+        rows = self.encoded(batches, most_rows(self.target, self.synthetic.slots_per_class))
+        if rows is None:
             raise ValueError("batches must hold at least one row to start slots from, got none")
-        self.set_slots(self.config.slot_init, torch.cat(features), torch.cat(labels))
+        self.set_slots(self.config.slot_init, rows.features, rows.y)
 
     # ------------------------------------------------------------- the memory itself
 
@@ -333,11 +305,14 @@ class HMA(HubMixin, MemoryReader):
         return learn_memory(self, rows, self.encoded(held_out), seed=seed)
 
     @torch.no_grad()
-    def encoded(self, batches: Iterable[tuple[Any, ...]]) -> EncodedRows | None:
+    def encoded(
+        self, batches: Iterable[tuple[Any, ...]], most: float = math.inf
+    ) -> EncodedRows | None:
         """Return the rows of batches as the backbone encodes them in eval mode; None without any.
 
         Args:
             batches: ``(x, y)`` or ``(x, y, ids)`` each.
+            most: Rows after which no more batches are taken.
         """
         features, labels, given = [], [], []
         with evaluating(self.backbone):
@@ -345,6 +320,8 @@ class HMA(HubMixin, MemoryReader):
                 features.append(expect_tensor("features", self.backbone(x)).detach())
                 labels.append(y.to(self.anchors.device))
                 given += [checked_ids(one, len(features[-1]), self.anchors.device) for one in ids]
+                if sum(map(len, labels)) >= most:
+                    break
         if not features:
             return None
         if len(given) not in (0, len(features)):

@@ -35,9 +35,15 @@ RECIPE = replace(EVERYTHING, epochs=3, patience=None, optimizer="sgd", lr=0.1, e
 """Not Adam, which makes steps of the same size out of gradients that are zero but for rounding."""
 STILL = replace(MEMORY, dropout=0.0)
 VOTING = HMAConfig(
-    key_dim=4, key_dropout=0.0, candidates=None, slots_per_class=2, slot_init="kmeans",
-    contrastive=0.3,
+    vote="added", key_dim=4, key_dropout=0.0, candidates=None, slots_per_class=2,
+    slot_init="kmeans", contrastive=0.3,
 )  # fmt: skip
+STARTED = {
+    "started": replace(STILL, slot_init="distilled", contrastive=0.3),
+    "voting": VOTING,
+    "mixed": replace(VOTING, vote="mixed"),
+}
+"""Memories whose slots start from rows, with a contrastive loss."""
 
 
 def weighted_task():
@@ -54,10 +60,8 @@ def case_of(name):
         return task, memory_learner(task, config=STILL, backbone=Plain), RECIPE
     if name == "frozen":
         return task, memory_learner(task, config=STILL, backbone=lambda w: Frozen(Plain(w))), RECIPE
-    if name in ("started", "voting"):
-        config = replace(STILL, slot_init="distilled", contrastive=0.3)
-        if name == "voting":
-            config = VOTING
+    if name in STARTED:
+        config = STARTED[name]
         return task, memory_learner(task, config=config, backbone=Plain), RECIPE
     if name == "at once":
         return task, neighbours()(task, 0), replace(RECIPE, balance="none")
@@ -119,9 +123,7 @@ def expect_ranks_agree(folder):
     return first
 
 
-@pytest.mark.parametrize(
-    "case", ["plain", "memory", "weights", "frozen", "started", "voting", "at once"]
-)
+@pytest.mark.parametrize("case", ["plain", "memory", "weights", "frozen", *STARTED, "at once"])
 def test_two_processes_come_to_the_weights_and_scores_of_one(processes, tmp_path, case):
     expected, weights = alone(tmp_path / "alone", case)
     together(processes, tmp_path, case)

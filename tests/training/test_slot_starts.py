@@ -12,17 +12,17 @@ import torch
 from sklearn.datasets import load_iris
 from training_cases import MEMORY, Noisy, Plain, memory_learner, quietly, small_task
 
-from hma import HMAClassifier, HMAConfig, HMARegressor
+from hma import HMA, HMAClassifier, HMAConfig, HMARegressor
 from hma.backbones import Frozen
 from hma.errors import UserError
-from hma.estimator import learning
 from hma.methods import irm, with_hma
 from hma.methods.cached_features import cached_features
 from hma.methods.invariance import random_environments
 from hma.training import Interrupted, Recipe
 from hma.training.identity import differences
 
-VOTE = HMAConfig(key_dim=4, slots_per_class=2)
+VOTE = HMAConfig(key_dim=4, slots_per_class=2, vote="added")
+MIXED = replace(VOTE, vote="mixed")
 STARTS = ("samples", "class_means", "kmeans", "distilled")
 RECIPE = Recipe(epochs=2, batch_size=16)
 
@@ -133,6 +133,30 @@ def _press_ctrl_c(learner, moment):
         learner.after_step = partial(stop_and, after)
 
 
+@pytest.mark.parametrize("start", ["normal", *STARTS])
+def test_where_keys_are_learned_apart_slots_start_with_the_trained_backbone(monkeypatch, start):
+    task, calls, inner = small_task(), [], HMA.set_slots
+
+    def watch(model, start, features, y):
+        inner(model, start, features, y)
+        calls.append((start, features, y, model.memory_state().slots))
+
+    monkeypatch.setattr(HMA, "set_slots", watch)
+    learner = memory_learner(task, config=replace(MIXED, slot_init=start), backbone=Plain)
+    quietly(learner, task, RECIPE)
+    assert [call[0] for call in calls] == [start]
+    _, features, y, slots = calls[0]
+    order = task.train.batch(torch.arange(90))
+    with torch.no_grad():
+        now = learner.model.eval().backbone(order.x)
+    assert all((now - row).norm(dim=1).min() < 1e-5 for row in features)
+    if start == "class_means":
+        own = torch.stack([features[y == label].mean(dim=0) for label in range(3)])
+        wanted = own[learner.model.synthetic.classes]
+        torch.testing.assert_close(slots, wanted, atol=float(features.std(dim=0).max() / 5), rtol=0)
+    assert not learner.model.synthetic.waits
+
+
 def test_slots_that_the_caller_started_stay():
     task = small_task()
     learner = memory_learner(task, config=replace(VOTE, slot_init="kmeans"))
@@ -161,6 +185,9 @@ def test_a_method_around_the_memory_starts_its_slots_and_keeps_its_contrast():
     assert learner.loss(batch) > plain(task, 0).loss(batch)
     quietly(learner, task, RECIPE)
     assert not learner.inner.model.synthetic.waits
+    mixed = irm(with_hma(lambda task: Plain(), MIXED), weight=1.0)(task, 0)
+    assert "memory_share" in quietly(mixed, task, RECIPE).measures
+    assert int(mixed.inner.model.real.queue.written) == 90, "rows are remembered at the end"
 
 
 def test_contrast_reaches_the_loss_of_training_by_its_weight():
@@ -185,20 +212,21 @@ def test_contrast_reaches_the_loss_of_training_by_its_weight():
 @pytest.mark.parametrize("similarity", ["dot", "distance"])
 def test_the_estimator_starts_its_slots_from_its_rows_once(monkeypatch, similarity):
     x, y = load_iris(return_X_y=True)
-    calls, inner = [], learning.HMA.set_slots
+    calls, inner = [], HMA.set_slots
 
     def watch(model, start, features, labels):
         calls.append((start, len(features)))
         inner(model, start, features, labels)
 
-    monkeypatch.setattr(learning.HMA, "set_slots", watch)
+    monkeypatch.setattr(HMA, "set_slots", watch)
     options = {"similarity": similarity, "slots_per_class": 2, "random_state": 0}
     options |= {"max_epochs": 2, "early_stopping": False, "linear": False}
     model = HMAClassifier(slot_init="kmeans", contrastive=0.1, **options).fit(x, y)
-    assert [start for start, _ in calls] == ["kmeans"]
-    assert calls[0][1] == len(np.unique(x, axis=0))
+    assert calls == [("kmeans", len(np.unique(x, axis=0)))]
     model.partial_fit(x, y)
     assert len(calls) == 1
+    HMAClassifier(slot_init="kmeans", **options).partial_fit(x, y, classes=[0, 1, 2])
+    assert calls[1:] == calls[:1]
     assert model.model_.config.contrastive == 0.1
     assert HMAClassifier(**options).fit(x, y).model_.config.slot_init == "normal"
 

@@ -171,7 +171,7 @@ def train_epoch(
 def _start_slots(model: HMA, rows: TensorRows) -> None:
     """Start slots from rows, where they are to and have not yet."""
     learned = model.synthetic
-    if learned is not None and learned.waits:
+    if learned is not None and learned.waits and not model.config.mixes:
         places = drawn_rows(rows.y.cpu(), model.target, learned.slots_per_class)
         parts = rows.at(places.to(rows.y.device)).parts(ROWS_AT_ONCE)
         model.start_slots((part.x, part.y) for part in parts)

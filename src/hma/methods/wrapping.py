@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from hma.data import Batch, Split
+from hma.data import Batch, Split, Task
 from hma.methods.learner import Forward, Learner, OutputModule
 from hma.output import Output
 
@@ -81,6 +81,12 @@ class WrappedLearner(Learner):
     def after_step(self, batch: Batch) -> None:
         """Do what the inner learner does after a step."""
         self.inner.after_step(batch)
+
+    def after_training(
+        self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Do what the inner learner does after the last epoch."""
+        return self.inner.after_training(task, seed=seed, weight=weight, tick=tick)
 
     def use(self, context: str) -> None:
         """Switch the inner learner's context."""
