@@ -1,6 +1,7 @@
 """The Lightning callback against the loop written out by hand."""
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from plain_training import (
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from hma import HMA
 from hma.errors import UserError
 
 if importlib.util.find_spec("lightning") is None:
@@ -98,6 +100,16 @@ def test_every_batch_is_written_after_the_step_that_learned_from_it():
     steps = [[batch] for batch in in_batches(data, 8)] * 2
     expect_same(module.model, trained_by_hand(steps))
     assert not follows(module.model, trained_by_hand(steps, write="before"))
+
+
+def test_slots_that_wait_start_before_the_first_step():
+    module = Module()
+    config = replace(fresh_model().config, slot_init="class_means")
+    module.inside["model"] = HMA(fresh_model().backbone, 3, config)
+    found = []
+    module.on_train_batch_start = lambda *_: found.append(module.model.synthetic.waits)
+    trainer(RememberCallback()).fit(module, loader(rows(30)))
+    assert found == [False] * 4
 
 
 @pytest.mark.parametrize("accumulated", [2, 3])

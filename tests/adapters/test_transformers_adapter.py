@@ -87,6 +87,17 @@ def test_every_batch_is_written_after_the_step_that_learned_from_it(tmp_path):
     assert not follows(model.model, trained_by_hand(steps, write="before"))
 
 
+def test_slots_that_wait_start_before_the_first_step(tmp_path):
+    config = replace(fresh_model().config, slot_init="class_means")
+    model = ForTrainer(
+        HMA(fresh_model().backbone, 3, config), inputs=lambda batch: batch["pixel_values"]
+    )
+    found = []
+    model.register_forward_pre_hook(lambda *_: found.append(model.model.synthetic.waits))
+    trainer(model, rows(30), tmp_path, RememberCallback()).train()
+    assert found == [False] * 4
+
+
 @pytest.mark.parametrize("accumulated", [2, 3])
 def test_accumulated_batches_wait_for_their_step_and_move_the_momentum_encoder_once(
     accumulated, tmp_path

@@ -1,5 +1,7 @@
 """Batches held for a step against one joint batch, and how the model is found."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from plain_training import expect_same, follows, fresh_model, in_batches, rows, trained_by_hand
@@ -35,6 +37,37 @@ def test_held_batches_are_written_as_one_joint_batch(sizes):
     expect_same(written, joint)
     writer.write()
     expect_same(written, joint)  # nothing is held any more
+
+
+def started(vote=None, **changes):
+    base = fresh_model().config if vote is None else HMAConfig(vote=vote, slots_per_class=2)
+    return HMA(fresh_model().backbone, 3, replace(base, slot_init="class_means", **changes))
+
+
+@pytest.mark.parametrize("vote", [None, "added"])
+def test_slots_that_wait_start_from_the_rows_and_from_nothing_else(vote):
+    model, data = started(vote), rows(30)
+    writer = StepWriter(model, as_it_is)
+    writer.start([])
+    assert model.synthetic.waits, "rows that cannot be asked for again"
+    writer.start([(*batch, torch.arange(len(batch[1]))) for batch in in_batches(data, 8)])
+    torch.manual_seed(0)
+    wanted = started(vote)
+    wanted.start_slots(in_batches(data, 8))
+    near = model.memory_state().slots - wanted.memory_state().slots
+    assert near.abs().max() < 0.2 * wanted.memory_state().slots.std()
+    before = model.memory_state().slots
+    writer.start(in_batches(rows(9), 3))
+    assert torch.equal(model.memory_state().slots, before), "once"
+
+
+def test_slots_of_a_memory_that_is_learned_last_wait_for_that():
+    model, data = started("mixed", key_dim=4), rows(30)
+    writer = StepWriter(model, as_it_is)
+    writer.start(in_batches(data, 8))
+    assert model.synthetic.waits
+    writer.finish(in_batches(data, 8))
+    assert not model.synthetic.waits
 
 
 def test_ids_are_kept_and_batches_without_them_are_unknown():
