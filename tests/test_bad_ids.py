@@ -9,7 +9,9 @@ from torch import nn
 import hma
 from hma import HMA, HMAConfig, key_learning
 from hma.config import ConfigError
+from hma.keyed_rows import KeyedRows
 from hma.targets import Classes, Number, SoftClasses, YesNo
+from hma.voting import VotingRead
 
 WIDTH = 6
 TARGETS = [Classes(3), Classes(1), SoftClasses(3), YesNo(2), Number(centre=5.0, scale=2.0)]
@@ -240,6 +242,40 @@ def test_a_memory_learned_last_is_sound_whatever_it_is_learned_from(case, held_o
     last = {int(one): int(label) for one, label in zip(ids, y, strict=True)}
     assert dict(zip(state.ids.tolist(), state.labels.tolist(), strict=True)) == last
     expect_sound(model, x)
+
+
+@pytest.mark.usefixtures("few_steps")
+@pytest.mark.parametrize("ids", [range(12), [*range(6), *range(6)]], ids=["once", "twice"])
+@pytest.mark.parametrize("queue_size", [None, 4, 50])
+def test_no_row_is_answered_by_its_own_copy_while_keys_are_learned(monkeypatch, ids, queue_size):
+    model, _, _ = model_of(rows=0, vote="mixed", queue_size=queue_size, candidates=3)
+    x, y, ids = torch.arange(36.0).view(12, 3).sin(), torch.arange(12) % 3, torch.tensor([*ids])
+    known = model.backbone(x).detach()
+    drawn, looked = [], []
+    draw, vote = KeyedRows.drawn, VotingRead.forward
+
+    def noted_draw(store, count):
+        drawn.append(store.ids[draw(store, count)])
+        return store.find(drawn[-1]).clamp(min=0) if queue_size is None else draw(store, None)
+
+    def noted_vote(read, features, rows, keys=None):
+        logits, weights = vote(read, features, rows, keys)
+        if read.training:
+            which = torch.cdist(features, known).argmin(dim=1)
+            looked.append((ids[which], [one.detach()[0] for one in weights]))
+        return logits, weights
+
+    monkeypatch.setattr(KeyedRows, "drawn", noted_draw)
+    monkeypatch.setattr(VotingRead, "forward", noted_vote)
+    model.learn_memory([(x, y, ids)])
+    assert len(looked) == 20
+    for (own, (mates, stored)), places in zip(looked, drawn, strict=True):
+        same = own[:, None] == own
+        assert not mates[same].any()
+        columns = places if queue_size is None else model.real.queue.ids
+        assert not stored[own[:, None] == columns].any()
+        assert not stored[:, columns < 0].any()  # places that hold no row
+    assert any(mates.any() for _, (mates, _) in looked)
 
 
 @pytest.mark.usefixtures("few_steps")

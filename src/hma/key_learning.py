@@ -126,7 +126,6 @@ class _Learning:
             self.stored = model.real.queue
             assert rows.ids is not None
             self.places = self.stored.find(rows.ids)  # (N,), -1 where a bounded memory has none
-            self.all_places = torch.arange(self.stored.size, device=rows.features.device)
 
     def run(self) -> int:
         """Return how many steps led to what is kept."""
@@ -181,15 +180,16 @@ class _Learning:
         assert self.stored is not None
         count, own = self.model.config.candidates, self.places[places]
         drawn = self.stored.drawn(count)
+        hidden = ~self.stored.filled()
         if not self.model.config.leave_self_out:
-            return [self.vote.at(self.lay[drawn], self.stored.labels[drawn])]
+            bias = hiding(hidden[drawn], keys)
+            return [self.vote.at(self.lay[drawn], self.stored.labels[drawn], bias)]
         absent = own < 0
-        mates = torch.eye(len(places), dtype=torch.bool, device=own.device) | absent
-        there = torch.zeros_like(self.all_places, dtype=torch.bool)
-        there[own[~absent]] = True  # the batch stands for them
+        mates = (own[:, None] == own) | absent  # rows that share an id are the same row
+        hidden[own[~absent]] = True  # the batch stands for them
         return [
             self.vote.at(keys, self.labels[places], hiding(mates, keys)),
-            self.vote.at(self.lay[drawn], self.stored.labels[drawn], hiding(there[drawn], keys)),
+            self.vote.at(self.lay[drawn], self.stored.labels[drawn], hiding(hidden[drawn], keys)),
         ]
 
     def _batches(self) -> Iterator[Tensor]:
