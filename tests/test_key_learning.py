@@ -59,7 +59,9 @@ def test_an_answer_is_the_mixture_of_head_and_vote(target):
 def test_while_the_backbone_trains_it_is_the_plain_backbone():
     model = model_of().train()
     x, y = clouds(12)
-    model.remember(x, y)
+    with pytest.warns(UserWarning, match=r"call model.learn_memory\(batches, held_out\) once"):
+        model.remember(x, y)
+    model.remember(x, y)  # it is said once
     assert torch.equal(model(x), model.head(model.backbone(x)))
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     assert trained == {"backbone.weight", "backbone.bias", "head.weight", "head.bias"}
