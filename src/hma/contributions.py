@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.momentum import evaluating
-from hma.targets import Number, YesNo
+from hma.targets import Number, Target, YesNo
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -72,7 +72,7 @@ def contributions(
             features = model.backbone(x)
         parts = _Parts.of(model)
         whole = _answers(model, features, row, parts.none())[0]  # (O,)
-        output = _explained(model, whole)
+        output = explained_output(model.target, whole)
         without = _answers(model, features, row, parts)[:, output]
     effects = whole[output] - without
     sizes = [parts.rows, parts.slots, parts.classes, 3]
@@ -148,10 +148,15 @@ def _answers(model: "HMA", features: Tensor, row: int, parts: _Parts) -> Tensor:
     return said[:, None] if said.dim() == 1 else said
 
 
-def _explained(model: "HMA", expected: Tensor) -> int:
-    """Return the output that an explanation is about."""
-    if isinstance(model.target, Number):
+def explained_output(target: Target, expected: Tensor) -> int:
+    """Return the output that an explanation is about: what is predicted, the surest yes or no.
+
+    Args:
+        target: What a label is.
+        expected: What it expects of one row, ``(O,)``.
+    """
+    if isinstance(target, Number):
         return 0
-    if isinstance(model.target, YesNo):
+    if isinstance(target, YesNo):
         return int((expected - 0.5).abs().argmax())
     return int(expected.argmax())

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hma.added_classes import add_classes, expect_growing
 from hma.checks import expect_finite, expect_shape, expect_tensor, feature_dim_of
 from hma.config import ConfigError, HMAConfig
 from hma.contrast import contrast_over_memory, expect_classes
@@ -76,6 +77,8 @@ class HMA(HubMixin, MemoryReader):
             )
         if config.contrastive:
             expect_classes(kind)
+        if kind.beyond_head:
+            expect_growing(kind, config)
         feature_dim = feature_dim_of(backbone, feature_dim)
         if config.votes:
             offered = config.key_view == "inputs"
@@ -342,6 +345,18 @@ class HMA(HubMixin, MemoryReader):
         if self.real is None or not isinstance(self.real.queue, KeyedRows):
             raise ConfigError("forget needs a memory with a row for each sample: HMAConfig()")
         return self.real.queue.forget(checked_ids(ids, None, self.anchors.device))
+
+    def add_classes(self, count: int) -> range:
+        """Let ``count`` more classes be taught by :meth:`remember` alone; return their ids.
+
+        Nothing is trained: stored rows answer for them, see :mod:`hma.added_classes`. For two or
+        more classes that vote mixed with the head or alone, without slots. The target is another
+        one then; ``hma.save`` and ``hma.load`` know it.
+
+        Args:
+            count: How many.
+        """
+        return add_classes(self, count)
 
     def reset_memory(self) -> None:
         """Forget every remembered row; slots, anchors and weights stay."""

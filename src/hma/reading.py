@@ -7,6 +7,7 @@ from typing import Any, Self, get_args
 import torch
 from torch import Tensor, nn
 
+from hma.added_classes import with_silence
 from hma.cache import ProjectionCache
 from hma.checks import (
     expect_finite,
@@ -78,13 +79,14 @@ class MemoryReader(Growing):
         if self.synthetic is not None:
             self.synthetic.begin()
         read = len(range(feature_dim + label_dim)[self._readout])
-        self.head = nn.Linear(read, self.num_classes)
+        self.head = nn.Linear(read, self.num_classes - target.beyond_head)
         self.vote: VotingRead | None = None
         if config.votes:
             self.vote = voting_read(target, feature_dim, key_width, config)
         if config.mixes and self.synthetic is not None:
             self.synthetic.requires_grad_(False)  # learned with the keys, not with the backbone
-        if config.votes and config.vote == "alone":
+        if self.vote is not None and config.vote == "alone":
+            self.vote.gate.requires_grad_(False)  # the votes themselves are the answer
             for weight in self.head.parameters():
                 nn.init.zeros_(weight.requires_grad_(False))
 
@@ -141,7 +143,7 @@ class MemoryReader(Growing):
     def headed(self, tokens: Tensor) -> Tensor:
         """Return what the linear head alone says of features, or of tokens after the reads."""
         logits: Tensor = self.head(tokens[:, self._readout])  # (B, D) -> (B, C)
-        return logits
+        return with_silence(logits, self.target, self.config)
 
     def _checked(self, features: Tensor) -> Tensor:
         features = expect_tensor("features", features)

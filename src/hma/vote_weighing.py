@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hma.added_classes import completed
 from hma.encoded_rows import EncodedRows
 from hma.line_search import lowest
 from hma.shares import fitted_shares
@@ -30,8 +31,8 @@ def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
     """Set sharpness and share of the vote by held-out rows; return their loss with both."""
     assert vote.share is not None
     _sharpen(model, vote, held_out.at_most(MOST_HELD_OUT))
-    headed = model.headed(held_out.features)
     said = answered(vote, keys_of(model, vote), vote.keys(held_out.features))
+    headed = completed(model.headed(held_out.features), said, model.target)
     target = model.target
     shares = fitted_shares(
         [headed, said], held_out.y, target, counts=held_out.weight, favour=(FOR_EACH, FOR_EACH)

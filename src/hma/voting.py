@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hma.added_classes import completed
 from hma.attention import Chosen, Projected, Weights
 from hma.config import HMAConfig
 from hma.distributed import gather_rows
@@ -207,6 +208,7 @@ class VotingRead(nn.Module):
         if self.share is None:
             return headed + ballot.logits
         share = self.share * ballot.heard
+        headed = completed(headed, ballot.logits, self.target)
         return self.target.mixed([headed, ballot.logits], torch.stack([1 - share, share]))
 
     def learn(

@@ -101,11 +101,12 @@ def test_an_explanation_names_training_rows_and_slots(trained, cancer, run_hma, 
     run, _ = trained
     ended = run_hma("explain", run, cancer, "--index", 7, "-o", tmp_path / "why.html")
     assert ended.code == 0, ended.err
-    assert ended.out.count("training row") >= 10  # by effect, by nearness, by attention
+    assert "is the sum of" in ended.out
+    assert ended.out.count("training row") >= 10  # by part, by nearness, by share
     assert ended.out.count("slot ") >= 5
     assert "neighbour" not in ended.out  # the row was asked about alone
     page = (tmp_path / "why.html").read_text()
-    assert page.count("training row:") == 10  # by effect and by attention
+    assert page.count("training row:") == 10  # by part and by share
     assert "http:" not in page
     assert "https:" not in page
     assert "Content-Security-Policy" in page

@@ -252,13 +252,19 @@ def test_verbose_prints_a_line_per_epoch(capsys):
 def test_shares_sum_to_one_and_ids_are_training_rows(fitted):
     found = fitted.explain(IRIS[1::30])
     shares = found.itself + found.queue.sum(1) + found.batch.sum(1) + found.slots.sum(1)
-    torch.testing.assert_close(shares, torch.ones(5))
+    torch.testing.assert_close(shares + found.linear, torch.ones(5))
+    assert float(found.linear[0]) == pytest.approx(float(fitted.linear_.share))
     classes = SPECIES[::2][found.queue_ids.numpy()]  # ids are places in the training rows
     np.testing.assert_array_equal(fitted.classes_[found.queue_classes.numpy()], classes)
     assert set(found.queue_ids.tolist()) == set(range(75))
+    wanted = fitted.predict_proba(IRIS[1::30])
+    np.testing.assert_allclose(found.probabilities, wanted, atol=1e-6)
+    np.testing.assert_allclose(found.exact.whole, wanted, atol=1e-5)
     network = deepcopy(fitted)
     network.linear_ = None
-    np.testing.assert_allclose(found.probabilities, network.predict_proba(IRIS[1::30]), atol=1e-6)
+    found = network.explain(IRIS[1::30])
+    np.testing.assert_allclose(found.exact.whole, network.predict_proba(IRIS[1::30]), atol=1e-5)
+    assert not found.linear.any()
 
 
 def test_what_is_remembered_of_a_row_is_made_from_that_row(fitted):

@@ -75,6 +75,49 @@ def points(effect):
     return float(effect.change.removesuffix(" points").replace("\u2212", "-")) / 100
 
 
+@pytest.fixture(scope="module")
+def voting(tmp_path_factory):
+    """A run with the memory that is the default."""
+    folder = tmp_path_factory.mktemp("voting")
+    draw = np.random.default_rng(0)
+    y = np.arange(30) % 2
+    np.savez(folder / "rows.npz", x=draw.normal(size=(30, 4)) + y[:, None], y=y)
+    options = RunOptions(
+        source=str(folder / "rows.npz"),
+        config=HMAConfig(slots_per_class=1),
+        recipe=Recipe(epochs=1, batch_size=8),
+    )
+    return train(options, folder / "run", compare=False, progress=SilentProgress())
+
+
+def test_with_the_default_memory_the_parts_sum_to_the_probability_that_is_shown(voting):
+    rows = rows_for(voting, voting.options.source, labelled=False)
+    found = explain_row(voting, rows, 3, top=2, context="alone")
+    model = voting.learner(MEMORY).model
+    asked = hma.explain(model, voting.preparation.split(rows).batch(torch.tensor([3])).x)
+    output = int(asked.prediction[0])
+    *parts, whole = [float(effect.change.rstrip("%")) / 100 for effect in found.effects]
+    assert [effect.part for effect in found.effects] == [
+        *("plain part", "training row", "training row", "other training rows", "slot", "slot"),
+        *("even vote", "together"),
+    ]
+    assert found.explained == f"the probability of {voting.preparation.classes[output]}"
+    assert sum(parts) == pytest.approx(whole, abs=5e-4)  # each is rounded
+    assert whole == pytest.approx(float(asked.probabilities[0, output]), abs=1e-4)
+    assert f"({100 * whole:.1f}%)" in found.answer
+    share = float(asked.itself[0])
+    assert f"{share:.1%} of the answer" in found.effects[0].description
+    by_row = asked.exact.queue(0)[:, output]
+    first = int(by_row.argmax())
+    place = voting.places["train"][int(asked.queue_ids[first])]
+    assert parts[1] == pytest.approx(float(by_row[first]), abs=1e-4)
+    assert found.effects[1].description == rows.describe(place)
+    assert found.effects[1].label == str(place % 2)
+    page = as_page(found)
+    assert "The parts sum to the prediction." in page
+    assert "not what decided" not in page
+
+
 def test_the_nearest_training_rows_are_those_scikit_learn_finds(run, monkeypatch):
     rows = rows_for(run, run.options.source, labelled=False)
     model, split = run.learner(MEMORY).model, run.preparation.split(rows)

@@ -1,4 +1,4 @@
-"""``hma explain``: what a prediction owes to the memories, and what it looked at."""
+"""``hma explain``: what a prediction owes to the memories, and what it is made of."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +28,12 @@ def explain(
     overwrite: bool = False,
     seed: int | None = None,
 ) -> None:
-    """Show what moved one prediction, which training rows are like it, and what it looked at.
+    """Show what one prediction is made of, and which training rows are like it.
 
-    An effect is the change of the prediction when a part of the memories is left out. A share of
-    attention says what was read, not what decided.
+    By default a prediction is a sum: what the plain part, each training row and each slot put into
+    it. With --similarity dot parts do not add up: an effect is the change of the prediction when
+    a part of the memories is left out, and a share of attention says what was read, not what
+    decided.
 
     Parameters
     ----------
@@ -69,8 +71,11 @@ def explain(
 
 
 def _tables(found: RowExplanation) -> Iterator[Table]:
-    title = f"{found.description}: {found.answer}\nEffects on {found.explained}, by leaving out"
-    effects = _table(title, "left out", "change")
+    if found.adds_up:
+        title, first, number = f"What {found.explained} is the sum of", "part", "puts in"
+    else:
+        title, first, number = f"Effects on {found.explained}, by leaving out", "left out", "change"
+    effects = _table(f"{found.description}: {found.answer}\n{title}", first, number)
     for effect in found.effects:
         effects.add_row(effect.part, effect.change, effect.label, effect.description)
     yield effects
@@ -78,7 +83,10 @@ def _tables(found: RowExplanation) -> Iterator[Table]:
     for row in found.near:
         near.add_row("training row", f"{row.distance:.3g}", row.label, row.description)
     yield near
-    looked = _table("Attention: what was read, not what decided", "looked at", "share")
+    what = "Attention: what was read, not what decided"
+    if found.adds_up:
+        what = "Shares of the answer, whatever they speak for"
+    looked = _table(what, "looked at", "share")
     for seen in found.seen:
         looked.add_row(seen.kind, percent(seen.share), seen.label, seen.description)
     looked.add_section()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.estimator.rows import WeightedRows
+from hma.explain import Explanation
 from hma.methods.simple.logistic import fitted_line
 from hma.shares import fitted_shares
 from hma.targets import Classes, Number, Target
@@ -46,6 +47,11 @@ class LinearPart(NamedTuple):
         """
         share = float(self.share)
         return target.mixed([network.double().cpu(), self.logits(x)], [1 - share, share])
+
+    def explained(self, network: Explanation, x: Tensor, target: Target) -> Explanation:
+        """Return the explanation of both together, from that of the network."""
+        said = self.logits(x).to(network.itself.device)
+        return network.beside(said, float(self.share), target)
 
 
 def fit_linear_part(

@@ -261,13 +261,17 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return logits if linear is None else linear.mixed(logits, inputs, target)
 
     def explain(self, X: Any) -> Explanation:  # noqa: N803
-        """Say which training rows and slots each prediction looked at.
+        """Say what each prediction came from: training rows, slots, the network's own head.
 
-        ``queue_ids`` are row numbers of the training data; after ``partial_fit`` they count on
-        over all calls. Class ids are places in ``classes_``. In context 'batch' the rows of
-        ``X`` are one batch.
+        The linear part has its share in the answer, ``linear``, and all others share the rest; what
+        they put into each probability (``exact``) sums to that of ``predict_proba``, of a number
+        to ``predict``. ``queue_ids`` are row numbers of the training data; after ``partial_fit``
+        they count on over all calls. Class ids are places in ``classes_``. In context 'batch' the
+        rows of ``X`` are one batch.
         """
-        return explain(self.model_, self._inputs(X))
+        inputs, linear, target = self._inputs(X), self.linear_, self.model_.target
+        found = explain(self.model_, inputs)
+        return found if linear is None else linear.explained(found, inputs, target)
 
     def _inputs(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self, "model_")

@@ -23,7 +23,10 @@ COMPARED = 4096
 
 @dataclass(frozen=True)
 class Effect:
-    """How much a part of the memories moves the prediction: with it, less without it."""
+    """How much a part of the memories moves the prediction: with it, less without it.
+
+    Where parts add up, what it puts into the prediction, see :mod:`hma.runs.pieces`.
+    """
 
     part: str
     change: str
@@ -70,11 +73,11 @@ def effects_of(
         ("all slots", moved.whole_slots),
     ):
         yield Effect(part, change(value))
-    for place in _strongest(moved.by_class, top):
+    for place in strongest(moved.by_class, top):
         value = float(moved.by_class[place])
         yield Effect("class", change(value), groups[place], "its queue rows and slots")
     named: set[int] = set()
-    for place in _strongest(moved.queue, len(moved.queue)):
+    for place in strongest(moved.queue, len(moved.queue)):
         sample = int(shares.queue_ids[place])
         if len(named) == top or sample < 0 or sample in named:
             continue
@@ -84,14 +87,15 @@ def effects_of(
         picture = inline_picture(training.thumbnail(source))
         value = float(moved.queue[place])
         yield Effect("training row", change(value), label, training.describe(source), picture)
-    for place in _strongest(moved.slots, top):
+    for place in strongest(moved.slots, top):
         number = place % run.options.config.slots_per_class
         label = groups[int(shares.slot_classes[place])]
         value = float(moved.slots[place])
         yield Effect("slot", change(value), label, f"learned row {number} of its class")
 
 
-def _strongest(effects: torch.Tensor, top: int) -> list[int]:
+def strongest(effects: torch.Tensor, top: int) -> list[int]:
+    """Return the places of the ``top`` numbers that are furthest from 0."""
     order: list[int] = effects.abs().argsort(descending=True, stable=True)[:top].tolist()
     return order
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hma.backbones import Frozen
-from hma.contributions import contributions
+from hma.contributions import contributions, explained_output
 from hma.data import Batch, Source
 from hma.errors import UserError
 from hma.explain import Explanation, explain
@@ -19,6 +19,7 @@ from hma.report.html import inline_picture, template
 from hma.report.run.groups import group_names, label_text
 from hma.runs.effects import Effect, NearRow, effects_of, explained_in, nearest_rows
 from hma.runs.folder import MEMORY, Run
+from hma.runs.pieces import pieces_of
 from hma.runs.training_data import place_of, training_source
 from hma.targets import Number, Target, YesNo
 
@@ -45,11 +46,13 @@ class RowExplanation:
         answer: The prediction.
         picture: The row as a picture.
         explained: What the effects are about, such as 'probability of cat'.
-        effects: Of the memories, their classes, rows and slots, the strongest of each first.
+        effects: Of the memories, their classes, rows and slots, the strongest of each first; or,
+            where the parts of a prediction add up, those parts and their sum.
         near: The training rows with the nearest features.
         near_of: How many training rows were compared.
-        seen: Sources of attention; that says what was read, not what decided.
-        by_group: Attention by class, the most first.
+        seen: Shares of the answer; or of attention, which says what was read, not what decided.
+        by_group: The same by class, the most first.
+        adds_up: Whether the prediction is the sum of ``effects``, and shares are of the answer.
         note: What ``hma predict`` answers, where that is not the memory alone.
     """
 
@@ -62,6 +65,7 @@ class RowExplanation:
     near_of: int
     seen: tuple[SeenRow, ...]
     by_group: tuple[tuple[str, float], ...]
+    adds_up: bool = False
     note: str = ""
 
 
@@ -91,9 +95,14 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     with torch.no_grad():
         features = learner.model.backbone(batch.x)
     shares = explain(learner.model, features=features)
-    moved = contributions(learner.model, features=features)
     target, names = run.preparation.target, run.preparation.classes
     training = training_source(run)
+    exact, output = shares.exact, explained_output(target, shares.probabilities[0])
+    if exact is not None:
+        effects = pieces_of(run, training, shares, exact, output, top)
+    else:
+        moved = contributions(learner.model, features=features)
+        effects = effects_of(run, training, shares, moved, top)
     most = _most(shares, top)
     groups = zip(group_names(target, names), shares.by_class[0].tolist(), strict=True)
     near, near_of = nearest_rows(run, learner, training, features[0], top)
@@ -101,8 +110,9 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
         description=rows.describe(index),
         answer=answer_text(target, names, shares.probabilities[0].tolist()),
         picture=inline_picture(rows.thumbnail(index)),
-        explained=explained_in(target, names, moved.output),
-        effects=tuple(effects_of(run, training, shares, moved, top)),
+        explained=explained_in(target, names, output),
+        effects=tuple(effects),
+        adds_up=exact is not None,
         near=near,
         near_of=near_of,
         seen=tuple(_in_words(most, run, training, rows, index)),
@@ -204,6 +214,8 @@ def _in_words(
             number = seen.index % run.options.config.slots_per_class
             group = group_names(target, names)[cast("int", seen.label)]
             yield SeenRow("slot", seen.share, group, f"learned row {number} of its class")
+        elif run.options.config.mixes:
+            yield SeenRow("plain part", seen.share, "", "backbone and head")
         else:
             yield SeenRow(seen.kind, seen.share, "", "the row itself")
 

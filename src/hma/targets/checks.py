@@ -1,5 +1,7 @@
 """What targets check alike, and the column of MASK."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,14 @@ def expect_count(name: str, count: object, why: str, least: int = 1) -> None:
     """Raise unless ``count`` is a whole number of at least ``least``."""
     if not isinstance(count, int) or isinstance(count, bool) or count < least:
         raise ValueError(f"{name} must be at least {least} ({why}), got {count!r}")
+
+
+def expect_added(added: object, count: int) -> None:
+    """Raise unless ``added`` classes of ``count`` leave two or more that a head knows."""
+    if added == 0:
+        return
+    expect_count("added", added, "classes that a head does not know", least=0)
+    expect_count("count - added", count - cast("int", added), "classes that a head knows", least=2)
 
 
 def expect_rows(y: Tensor, *shape: int) -> None:

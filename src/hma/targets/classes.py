@@ -1,14 +1,14 @@
 """One class out of several, or one logit for two."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, embedding, one_hot
 
-from hma.targets.checks import expect_count, expect_none, expect_rows
+from hma.targets.checks import expect_added, expect_count, expect_none, expect_rows
 from hma.targets.mixing import Shares, log_mean_probability, log_odds_of_mean
 from hma.targets.target import UNKNOWN, Target
 
@@ -20,6 +20,8 @@ class Classes(Target):
 
     Args:
         count: Number of classes; 1 is a binary problem with one logit.
+        added: How many of them, the last ones, were added to a trained model, see
+            :mod:`hma.added_classes`.
 
     Example:
         >>> target = Classes(3)
@@ -32,9 +34,16 @@ class Classes(Target):
 
     kind: ClassVar[str] = "classes"
     count: int
+    added: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         expect_count("num_classes", self.count, "one logit is binary")
+        expect_added(self.added, self.count)
+
+    @property
+    def beyond_head(self) -> int:
+        """Classes that were added."""
+        return self.added
 
     @property
     def outputs(self) -> int:

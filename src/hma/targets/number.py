@@ -94,6 +94,10 @@ class Number(Target):
         """Return the number, and 1 for having one, ``(N, 2)``."""
         return torch.stack([stored.nan_to_num(), (~stored.isnan()).to(stored.dtype)], dim=1)
 
+    def stated(self, stored: Tensor) -> Tensor:
+        """Return the number in its own unit, ``(N,)``."""
+        return self.given(stored)
+
     def tallied(self, votes: Tensor) -> Tensor:
         """Return the weighted mean; a little of the mean of all is in it."""
         return votes[:, :1] / (votes[:, 1:] + NO_VOTE)

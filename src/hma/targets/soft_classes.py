@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from hma.targets.checks import expect_count, expect_none, expect_rows, or_mask
+from hma.targets.checks import expect_added, expect_count, expect_none, expect_rows, or_mask
 from hma.targets.classes import Classes
 from hma.targets.mixing import Shares, log_mean_probability
 from hma.targets.target import Target
@@ -22,6 +22,8 @@ class SoftClasses(Target):
 
     Args:
         count: Number of classes, 2 or more.
+        added: How many of them, the last ones, were added to a trained model, see
+            :mod:`hma.added_classes`.
 
     Example:
         >>> target = SoftClasses(2)
@@ -34,9 +36,16 @@ class SoftClasses(Target):
 
     kind: ClassVar[str] = "soft classes"
     count: int
+    added: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         expect_count("count", self.count, "a soft label lies between classes", least=2)
+        expect_added(self.added, self.count)
+
+    @property
+    def beyond_head(self) -> int:
+        """Classes that were added."""
+        return self.added
 
     @property
     def outputs(self) -> int:

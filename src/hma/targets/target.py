@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from hma.targets.mixing import Shares, mean_output
@@ -85,12 +86,38 @@ class Target(ABC):
         """
         return self.membership(stored)
 
+    @property
+    def beyond_head(self) -> int:
+        """How many outputs, the last ones, only stored rows can answer with: classes added since.
+
+        A head knows nothing of them, see :mod:`hma.added_classes`.
+        """
+        return 0
+
+    def stated(self, stored: Tensor) -> Tensor:
+        """Return what each label says in the form of :meth:`expected`; NaN where it is unknown.
+
+        A vote is the mean of these, weighted, with ``NO_VOTE`` of a vote that knows nothing:
+        ``expected(tallied(w @ ballots)) = (w @ stated + NO_VOTE * even) / (sum w + NO_VOTE)``.
+        """
+        belongs = self.membership(stored)  # (N, P)
+        known = belongs.sum(dim=1, keepdim=True) > 0
+        return torch.where(known, belongs, torch.nan)
+
     def tallied(self, votes: Tensor) -> Tensor:
         """Return weighted sums of ballots as logits, ``(B, V)`` to ``(B, outputs)``.
 
-        By default the logarithm of each class's share; without any vote they are equal.
+        By default the logarithm of each class's share; without any vote they are equal, and
+        nothing for classes that a head does not know.
         """
-        share = votes + NO_VOTE / votes.shape[1]
+        known = votes.shape[1] - self.beyond_head
+        if self.beyond_head:
+            even = torch.arange(votes.shape[1], device=votes.device) < known
+            votes = votes.to(torch.promote_types(votes.dtype, torch.float32))
+            least = torch.finfo(votes.dtype).tiny  # nothing, but with a logarithm
+            share = (votes + even * (NO_VOTE / known)).clamp(min=least)
+        else:
+            share = votes + NO_VOTE / known
         return share.log() - share.sum(dim=1, keepdim=True).log()
 
     def embed(self, stored: Tensor, table: Tensor) -> Tensor:
@@ -120,4 +147,5 @@ class Target(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the target in JSON values, for :func:`target_from_json`."""
-        return {"kind": self.kind} | asdict(self)
+        fields = {n: v for n, v in asdict(self).items() if n != "added" or v}  # as before it was
+        return {"kind": self.kind} | fields

@@ -85,6 +85,10 @@ class YesNo(Target):
         known, yes = ~stored.isnan(), stored.nan_to_num()
         return torch.stack([(1 - yes) * known, yes * known], dim=2).flatten(1)
 
+    def stated(self, stored: Tensor) -> Tensor:
+        """Return 1 for a yes and 0 for a no, ``(N, T)``."""
+        return stored
+
     def tallied(self, votes: Tensor) -> Tensor:
         """Return how far yes is ahead of no, label by label."""
         no, yes = (votes + NO_VOTE / 2).view(-1, self.count, 2).log().unbind(dim=2)  # (B, T) each

@@ -1,0 +1,103 @@
+"""Classes that a trained model is taught by its memory alone: no step of training, no new weights.
+
+The head knows nothing of such a class, and says nothing against it either. With ``v`` the vote of
+the stored rows and ``u`` what it gives to classes that were added, the head's answer is completed
+by the vote before both are mixed as ever:
+
+    h_c = (1 - u) p_head,c   of a class the head knows,      h_c = v_c   of one it does not
+    p   = (1 - s) h + s v
+
+so that a class that was added has the probability ``v_c`` whatever ``s``, and as long as no row of
+one is stored, ``u`` is 0 and nothing has changed.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from hma.config import ConfigError, HMAConfig
+from hma.targets import Classes, SoftClasses, Target
+from hma.targets.checks import expect_count
+
+if TYPE_CHECKING:
+    from hma.model import HMA
+
+SILENT = -1e4
+"""Logit of a class that the head does not know: a probability of 0, and finite."""
+
+
+def add_classes(model: "HMA", count: int) -> range:
+    """Let ``count`` more classes be stored and answered; return their ids.
+
+    Args:
+        model: It votes, mixed with the head or alone.
+        count: How many.
+    """
+    if model.memory_frozen:
+        raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to add classes")
+    expect_growing(model.target, model.config)
+    expect_count("count", count, "classes to add")
+    assert isinstance(model.target, Classes | SoftClasses)
+    assert model.vote is not None
+    assert model.real is not None
+    before, queue = model.target.count, model.real.queue
+    grown = replace(model.target, count=before + count, added=model.target.added + count)
+    if queue.labels.dim() == 2:  # distributions: nothing of what is stored is of a new class
+        queue.labels = pad(queue.labels, (0, count))
+    for holder in (model, model.vote, model.tokens, queue):
+        holder.target = grown
+    model.num_classes, model.num_labels = grown.outputs, len(grown.prototypes())
+    model.reproject()
+    return range(before, grown.count)
+
+
+def expect_growing(target: Target, config: HMAConfig) -> None:
+    """Raise unless a model can answer with classes that its head does not know."""
+    if not isinstance(target, Classes | SoftClasses) or target.count == 1:
+        got = "one logit" if isinstance(target, Classes) else f"the target {target.kind!r}"
+        raise ConfigError(
+            f"added classes need a model of two classes or more, got {got}; build "
+            "HMA(..., num_classes=2) or more"
+        )
+    if not config.votes or config.vote not in ("mixed", "alone"):
+        got = f"vote={config.vote!r}" if config.votes else f"similarity={config.similarity!r}"
+        raise ConfigError(
+            "added classes need similarity='distance' and vote='mixed' or 'alone', where stored "
+            f"rows answer beside the head, got {got}; take HMAConfig()"
+        )
+    if config.slots_per_class or not config.has_real_memory:
+        raise ConfigError(
+            "added classes are known by stored rows alone and need slots_per_class=0 and a real "
+            f"memory, got slots_per_class={config.slots_per_class} and "
+            f"queue_size={config.queue_size}"
+        )
+
+
+def with_silence(headed: Tensor, target: Target, config: HMAConfig) -> Tensor:
+    """Return the logits of a head with those of the classes it does not know, ``(B, C)``."""
+    if not target.beyond_head:
+        return headed
+    return pad(headed, (0, target.beyond_head), value=SILENT if config.mixes else 0.0)
+
+
+def completed(headed: Tensor, voted: Tensor, target: Target) -> Tensor:
+    """Return the head's logits with the vote's for classes that the head does not know.
+
+    Args:
+        headed: Of the head, ``(B, C)``.
+        voted: Of the vote, logarithms of shares, ``(B, C)``.
+        target: What a label is.
+
+    Example:
+        >>> voted = torch.tensor([[0.25, 0.25, 0.5]]).log()
+        >>> completed(torch.zeros(1, 3), voted, Classes(3, added=1)).exp()
+        tensor([[0.2500, 0.2500, 0.5000]])
+    """
+    if not target.beyond_head:
+        return headed
+    known = headed.shape[1] - target.beyond_head
+    left = voted[:, :known].logsumexp(dim=1, keepdim=True)  # log(1 - u)
+    return torch.cat([headed[:, :known].log_softmax(dim=1) + left, voted[:, known:]], dim=1)
