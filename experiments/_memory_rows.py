@@ -61,6 +61,18 @@ ROWS = {
     ),
     "HMA-paper": memory("the paper's memories: attention by dot product", HMAConfig.paper()),
     "HMA": memory("nearest stored rows answer beside the head, keys from the inputs", HMAConfig()),
+    "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
+    "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
+    "prototypes": Row(build=prototypes, what="class means, centred and normalised"),
+    "cache": Row(build=cache, what="a linear layer and a cache of stored rows (Tip-Adapter)"),
+    "kernel": Row(build=kernel, what="kernel ridge regression, fitted at once"),
+    "forest": Row(build=forest, what="random forest, fitted at once"),
+    "boosting": Row(build=boosting, what="gradient boosting, fitted at once"),
+}
+
+SWITCHES = {
+    "ERM": ROWS["ERM"],
+    "HMA": ROWS["HMA"],
     "HMA-features": memory(
         "keys from the features that the head reads", HMAConfig(key_view="features")
     ),
@@ -77,11 +89,5 @@ ROWS = {
         "learned rows beside the stored ones, started by k-means",
         HMAConfig(slots_per_class=4, slot_init="kmeans"),
     ),
-    "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
-    "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
-    "prototypes": Row(build=prototypes, what="class means, centred and normalised"),
-    "cache": Row(build=cache, what="a linear layer and a cache of stored rows (Tip-Adapter)"),
-    "kernel": Row(build=kernel, what="kernel ridge regression, fitted at once"),
-    "forest": Row(build=forest, what="random forest, fitted at once"),
-    "boosting": Row(build=boosting, what="gradient boosting, fitted at once"),
 }
+"""The memory that is the default, and with one thing changed at a time."""
