@@ -1,4 +1,4 @@
-"""From a batch to logits: backbone, both memories, head. Reading only; writing is HMA's."""
+"""From a batch to logits: backbone, both memories, head. Reading only; see ``writing.py``."""
 
 from collections.abc import Iterator
 from functools import partial
