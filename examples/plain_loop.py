@@ -16,14 +16,17 @@ for _ in range(40):
     model.train()
     for places in torch.randperm(len(task.train)).split(32):
         batch = task.train.batch(places)
-        loss = cross_entropy(model(batch.x, ids=batch.ids), batch.y)
+        loss = cross_entropy(model(batch.x), batch.y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        model.remember(batch.x, batch.y, ids=batch.ids)  # after the step
 
 model.eval()
-test = task.tests["test"].batch(torch.arange(len(task.tests["test"])))
+train, held_out, test = (
+    split.batch(torch.arange(len(split)))
+    for split in (task.train, task.validation, task.tests["test"])
+)
+model.learn_memory([(train.x, train.y, train.ids)], held_out=[(held_out.x, held_out.y)])
 with torch.no_grad():
     accuracy = (model(test.x).argmax(dim=1) == test.y).float().mean()
 print(f"test accuracy {accuracy:.3f}")
