@@ -188,7 +188,7 @@ def test_keys_come_from_the_key_encoder_and_logits_from_the_backbone(tmp_path):
     hma.save(model, tmp_path / "m")
     again = hma.load(tmp_path / "m", nn.Linear(3, WIDTH), key_encoder=Raw())
     assert torch.equal(again(asked), model(asked))
-    with pytest.raises(hma.checkpoint.CheckpointError, match="key_encoder of width 3, here it has"):
+    with pytest.raises(hma.CheckpointError, match="key_encoder of width 3, here it has"):
         hma.load(tmp_path / "m", nn.Linear(3, WIDTH))
 
 

@@ -6,7 +6,8 @@ from hma import loading as loading  # first: it sees to Ctrl-C while torch is im
 from hma import targets
 from hma.audit import audit
 from hma.audited import Audit
-from hma.checkpoint import CheckpointError, load, save
+from hma.checkpoint import load, save
+from hma.checkpoint_files import CheckpointError
 from hma.config import ConfigError, HMAConfig
 from hma.contributions import Contributions, contributions
 from hma.diagnostics import queue_diagnostics, slot_diagnostics

@@ -1,35 +1,33 @@
 """Save and load a model: safetensors and JSON, never pickle; whole or not at all."""
 
-import os
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from hma.checkpoint_files import (
+    FORMAT,
+    CheckpointError,
+    read_description,
+    read_weights,
+    remove,
+    saving,
+    write_weights,
+)
 from hma.config import HMAConfig
 from hma.errors import UserError, reason
-from hma.files import FileError, HeldError, MissingFileError, file_sha256, held, no_lost_writes
+from hma.files import FileError, MissingFileError
 from hma.growing import shapes_to_load
-from hma.json_files import RESTORE, Default, checked, read_json, write_json
+from hma.json_files import RESTORE, Default, write_json
 from hma.model import HMA
 from hma.targets import Classes, Target, target_from_json
-from hma.tensor_files import (
-    Shapes,
-    differing,
-    read_shapes,
-    read_tensors,
-    shapes_of,
-    write_tensors,
-)
+from hma.tensor_files import Shapes, differing, read_shapes, shapes_of
 
 MANIFEST = "hma.json"
-FORMAT = 1
 SHAPE = {
     "format": int,
     "target": Default(dict | None),
@@ -43,13 +41,7 @@ SHAPE = {
     "more": Default(dict[str, str], {}),
 }
 """Of ``more`` files with weights the hash of each, by name."""
-WAIT = 600.0
-"""Seconds that a save waits for another one to the same folder."""
 Entry = TypeVar("Entry")
-
-
-class CheckpointError(UserError):
-    """A checkpoint that cannot be used; says which file, what is wrong and what to do."""
 
 
 def save(
@@ -77,30 +69,10 @@ def save(
         _write(model, folder, stored)
 
 
-@contextmanager
-def saving(folder: Path, manifest: str, overwrite: bool) -> Iterator[None]:
-    """Make ``folder`` and hold it against other saves; refuse to replace what is there unasked."""
-    with no_lost_writes(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with held(folder, wait=WAIT):
-            if (folder / manifest).exists() and not overwrite:
-                raise FileExistsError(
-                    f"{folder / manifest} exists already; pass overwrite=True to replace it or "
-                    "choose another folder"
-                )
-            yield
-    except HeldError as error:
-        raise CheckpointError(
-            f"another process has been saving to {folder} for {WAIT:.0f} s; end it, or choose "
-            "another folder"
-        ) from error
-
-
 def _write(model: HMA, folder: Path, stored: Path | None) -> None:
     number = token_hex(8)
     try:
-        files = _write_weights(model.state_dict(), folder, number, stored)
+        files = write_weights(model.state_dict(), folder, number, stored)
         first = next(iter(files))
         description = {
             "format": FORMAT,
@@ -114,39 +86,10 @@ def _write(model: HMA, folder: Path, stored: Path | None) -> None:
         }
         write_json(folder / MANIFEST, description | ({"more": files} if files else {}))
     except BaseException:
-        _unlink(folder.glob(f"model-{number}*.safetensors"))
+        remove(folder.glob(f"model-{number}*.safetensors"))
         raise
     every = set(folder.glob("model-*.safetensors"))
-    _unlink(every - set(folder.glob(f"model-{number}*.safetensors")))
-
-
-def _write_weights(
-    state: Mapping[str, Tensor], folder: Path, number: str, stored: Path | None
-) -> dict[str, str]:
-    """Write weights, or link those that are on disk already; return each file's hash by name."""
-    files = {}
-    held = {} if stored is None else read_tensors(stored)
-    if stored is not None and all(_same(state.get(name), own) for name, own in held.items()):
-        name = f"model-{number}-stored.safetensors"
-        try:
-            os.link(stored, folder / name)
-        except OSError:  # a file system without links
-            shutil.copyfile(stored, folder / name)
-        files[name] = file_sha256(folder / name)
-        state = {name: value for name, value in state.items() if name not in held}
-    if state:
-        name = f"model-{number}.safetensors"
-        files[name] = write_tensors(folder / name, state)
-    return files
-
-
-def _same(value: Tensor | None, other: Tensor) -> bool:
-    return value is not None and value.dtype == other.dtype and torch.equal(value.cpu(), other)
-
-
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+    remove(every - set(folder.glob(f"model-{number}*.safetensors")))
 
 
 def load(
@@ -203,7 +146,7 @@ def _load(
         raise CheckpointError(
             f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
         )
-    state = _match_slow_copy(_read_all(dict.fromkeys(files)), sketch, torch.tensor(0))
+    state = _match_slow_copy(read_weights(dict.fromkeys(files)), sketch, torch.tensor(0))
     model = _build(description, backbone, target, key_encoder)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
@@ -243,7 +186,7 @@ def _target(description: Mapping[str, Any], given: Target | None) -> Target:
 def is_saved(model: HMA, directory: str | Path) -> bool:
     """Return whether ``directory`` holds a whole checkpoint with the weights of ``model``."""
     try:
-        kept = _read_all(_files(Path(directory), _read_manifest(Path(directory))))
+        kept = read_weights(_files(Path(directory), _read_manifest(Path(directory))))
     except UserError:
         return False
     own = model.state_dict()
@@ -256,13 +199,6 @@ def _files(folder: Path, description: Mapping[str, Any]) -> dict[Path, str]:
     """Return the files of weights that a manifest names, with their hashes."""
     named = {description["weights"]: description["sha256"], **description["more"]}
     return {folder / name: sha256 for name, sha256 in named.items()}
-
-
-def _read_all(files: Mapping[Path, str | None]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for path, sha256 in files.items():
-        tensors |= read_tensors(path, sha256=sha256)
-    return tensors
 
 
 def _match_slow_copy(state: Mapping[str, Entry], model: HMA, none: Entry) -> dict[str, Entry]:
@@ -283,32 +219,6 @@ def _match_slow_copy(state: Mapping[str, Entry], model: HMA, none: Entry) -> dic
     }
     counted = {f"{prefix}steps": none} if model.config.momentum_warmup else {}
     return {**state, **copies, **counted}
-
-
-def read_description(path: Path, shape: Mapping[str, Any], *, absent: str) -> dict[str, Any]:
-    """Return what the JSON file of a checkpoint says, or raise :class:`CheckpointError`.
-
-    Args:
-        path: The file.
-        shape: What it must hold, see :func:`hma.json_files.checked`.
-        absent: What to say where the file is not there.
-    """
-    try:
-        description: dict[str, Any] = read_json(path, {"format": int})
-        if description["format"] != FORMAT:
-            raise CheckpointError(
-                f"{path} has format {description['format']}, this hma reads format {FORMAT}; "
-                "install the version that wrote it"
-            )
-        return checked(description, shape)  # type: ignore[no-any-return]
-    except MissingFileError as error:
-        raise CheckpointError(absent) from error
-    except FileError as error:
-        raise CheckpointError(str(error)) from error
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}; {RESTORE}") from error
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from hma.checkpoint import CheckpointError
+from hma.checkpoint_files import CheckpointError
 from hma.config import HMAConfig
 from hma.model import HMA
 

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 
 from hma import HMAClassifier, HMARegressor
-from hma.checkpoint import CheckpointError
+from hma.checkpoint_files import CheckpointError
 from hma.errors import UserError
 
 SMALL = {"random_state": 0, "max_epochs": 8, "hidden": (16,), "queue_size": 32}

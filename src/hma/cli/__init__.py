@@ -6,7 +6,7 @@ import sys
 from cyclopts import App
 
 import hma
-from hma.checkpoint import CheckpointError
+from hma.checkpoint_files import CheckpointError
 from hma.cli.answer import evaluate, predict
 from hma.cli.audit import audit
 from hma.cli.common_options import CommonFirst

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 
-import hma.checkpoint as checkpoint
-from hma.checkpoint import CheckpointError
+from hma.checkpoint import load as load_model
+from hma.checkpoint import save as save_model
+from hma.checkpoint_files import FORMAT, CheckpointError, read_description, saving
 from hma.errors import UserError
 from hma.estimator.linear_part import LinearPart
 from hma.estimator.options import backbone_of, device_of
@@ -53,10 +54,10 @@ def save(classifier: "TableEstimator", folder: Path, *, overwrite: bool) -> None
     last.
     """
     description = _describe(classifier)
-    with checkpoint.saving(folder, DESCRIPTION, overwrite):
+    with saving(folder, DESCRIPTION, overwrite):
         model = folder / f"model-{token_hex(8)}"
         try:
-            checkpoint.save(deepcopy(classifier.model_).float(), model)
+            save_model(deepcopy(classifier.model_).float(), model)
             sha256 = write_tensors(model / BESIDE, _beside(classifier))
             written = {"model": model.name, "beside": sha256}
             write_json(folder / DESCRIPTION, description | written, sealed=True)
@@ -101,7 +102,7 @@ def _load(
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         why = " ".join(f"{type(error).__name__} {error}".split())
         raise CheckpointError(f"{folder / DESCRIPTION} is damaged: {why}; {RESTORE}") from error
-    model = checkpoint.load(folder / description["model"], backbone)
+    model = load_model(folder / description["model"], backbone)
     classes = len(getattr(classifier, "classes_", [0]))
     if model.num_classes != classes:
         raise CheckpointError(
@@ -141,7 +142,7 @@ def _describe(classifier: "TableEstimator") -> dict[str, Any]:
     names = getattr(classifier, "feature_names_in_", None)
     scaler = classifier.scaler_
     return {
-        "format": checkpoint.FORMAT,
+        "format": FORMAT,
         "options": _options_to_json(classifier.get_params(deep=False)),
         "classes": _classes_to_json(getattr(classifier, "classes_", np.empty(0))),
         "features": classifier.n_features_in_,
@@ -232,7 +233,7 @@ def _read(folder: Path) -> dict[str, Any]:
         f"{folder} holds no estimator: it has no {DESCRIPTION}; name a folder that "
         "HMAClassifier.save or HMARegressor.save wrote"
     )
-    description = checkpoint.read_description(target, SHAPE, absent=absent)
+    description = read_description(target, SHAPE, absent=absent)
     if not MODEL.fullmatch(description["model"]):
         raise CheckpointError(f"{target} is damaged: it names no model; {RESTORE}")
     return description
