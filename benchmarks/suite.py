@@ -9,6 +9,7 @@ import torch
 from benchmarks.against_gemm import against_gemm
 from benchmarks.against_naive import against_naive
 from benchmarks.frozen_backbone import frozen_backbone
+from benchmarks.learned_memory import frozen_images, trained_tables
 from benchmarks.linear import linear
 from benchmarks.machine import this_machine
 from benchmarks.report import Report, Section
@@ -25,6 +26,8 @@ BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
         "serving": serving,
         "frozen": frozen_backbone,
         "linear": linear,
+        "tables": trained_tables,
+        "images": frozen_images,
     }
 )
 """Every benchmark by the name that ``only`` takes."""

@@ -15,7 +15,7 @@ from hma.errors import UserError
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each repeat.
+    """Seconds of each repeat, on the clock and on the processor.
 
     Example:
         >>> timing = Timing((0.2, 0.1, 0.4))
@@ -24,11 +24,17 @@ class Timing:
     """
 
     seconds: tuple[float, ...]
+    processor_seconds: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
         """The middle repeat, in seconds."""
         return median(self.seconds)
+
+    @property
+    def processor_median(self) -> float:
+        """The middle repeat in seconds of this process, which others lengthen less."""
+        return median(self.processor_seconds)
 
     @property
     def best(self) -> float:
@@ -48,16 +54,17 @@ def interleave(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[
         sides: What to time, by name.
         repeats: Rounds.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for side in sides.values():
         side()
     with _without_garbage_collection():
         for _ in range(repeats):
             for name, side in sides.items():
-                start = time.perf_counter()
+                clock, processor = time.perf_counter(), time.process_time()
                 side()
-                seconds[name].append(time.perf_counter() - start)
-    return {name: Timing(tuple(taken)) for name, taken in seconds.items()}
+                taken = time.perf_counter() - clock, time.process_time() - processor
+                seconds[name].append(taken)
+    return {name: Timing(*zip(*taken, strict=True)) for name, taken in seconds.items()}
 
 
 def square_products(sizes: Sequence[int]) -> dict[str, Callable[[], object]]:

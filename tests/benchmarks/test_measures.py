@@ -1,15 +1,19 @@
 """Clocks, slopes and what each benchmark claims about the model it measures."""
 
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
-from benchmarks import frozen_backbone, serving
+from benchmarks import frozen_backbone, learned_memory, serving
 from benchmarks.scaling import loglog_slope
 from benchmarks.shapes import GRAPH_SHAPE
 from benchmarks.timing import interleave, using_threads
+from hma.backbones import mlp
+from hma.errors import UserError
 from hma.model import HMA
+from hma.training import Recipe
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
@@ -35,6 +39,11 @@ def test_sides_are_measured_in_turn_after_one_round_that_does_not_count():
     taken = interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, repeats=3)
     assert "".join(order) == "ab" + "ababab"
     assert [len(timing.seconds) for timing in taken.values()] == [3, 3]
+
+
+def test_a_side_that_waits_takes_time_on_the_clock_and_none_on_the_processor():
+    (taken,) = interleave({"waiting": lambda: time.sleep(0.05)}, repeats=2).values()
+    assert taken.median >= 0.05 > 2 * taken.processor_median
 
 
 def test_threads_are_given_back():
@@ -88,3 +97,24 @@ def test_forwards_and_copies_of_each_setup(setup):
     assert calls == {"backbone": 1 + (again and not setup.copied), "copy": int(setup.copied)}
     assert (model.momentum_encoder is not None) == setup.copied
     assert len(model.memory_state().labels) == 2
+
+
+def test_both_sides_of_a_training_train_the_same_backbone_and_head():
+    task = learned_memory.synthetic_table(rows=40)
+    methods = learned_memory.sides(lambda task: mlp(task.shape[0], hidden=(8,)))
+    recipe = Recipe(epochs=2)
+    without, beside = (learned_memory.trained(one, task, recipe) for one in methods.values())
+    for name in ("backbone", "head"):
+        expected = getattr(without.module, name).state_dict()
+        torch.testing.assert_close(getattr(beside.module, name).state_dict(), expected)
+    assert len(beside.module.memory_state().labels) == 40
+
+
+def test_images_are_skipped_with_a_reason_where_there_are_no_weights(monkeypatch):
+    def absent():
+        raise UserError("the weights are not installed")
+
+    monkeypatch.setattr(learned_memory, "_efficientnet", absent)
+    section = learned_memory.frozen_images(quick=True)
+    assert section.rows == ()
+    assert section.table().note == "skipped: the weights are not installed"

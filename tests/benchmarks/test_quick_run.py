@@ -7,6 +7,7 @@ import torch
 
 from benchmarks import BENCHMARKS, Report, Section, run
 from benchmarks.frozen_backbone import SETUPS
+from benchmarks.learned_memory import QUICK_SIZES
 from benchmarks.linear import QUICK_MEMORIES
 from benchmarks.scaling import QUICK_BATCHES, QUICK_QUEUES
 
@@ -29,7 +30,7 @@ def section(report: Report, name: str) -> Section:
 
 def test_every_benchmark_reports(report, lines):
     assert [section.name for section in report.sections] == list(BENCHMARKS)
-    assert lines == [f"{place}/6 {name}" for place, name in enumerate(BENCHMARKS, start=1)]
+    assert lines == [f"{place}/8 {name}" for place, name in enumerate(BENCHMARKS, start=1)]
 
 
 def test_every_row_is_there(report):
@@ -43,6 +44,8 @@ def test_every_row_is_there(report):
         "serving": serving,
         "frozen": len(SETUPS),
         "linear": len(QUICK_MEMORIES),
+        "tables": len(QUICK_SIZES),
+        "images": 0 if section(report, "images").skipped else 1,
     }
 
 
@@ -87,3 +90,8 @@ def test_ratios_are_those_of_the_times_beside_them(report):
     for row in section(report, "gemm").rows:
         reached = 2e-3 * row["million_multiply_adds"] / (row["step_ms"] / 1000)  # GFLOPS
         assert row["percent"] == pytest.approx(100 * reached / row["gemm_GFLOPS"])
+    for name in ("tables", "images"):
+        for row in section(report, name).rows:
+            for kind in ("processor", "clock"):
+                ratio = row[f"with_{kind}_s"] / row[f"without_{kind}_s"]
+                assert row[f"{kind}_times"] == pytest.approx(ratio)
