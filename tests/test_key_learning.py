@@ -125,6 +125,15 @@ def test_learning_again_is_learning_once():
         assert torch.equal(value, once[name]), name
 
 
+def test_a_model_in_training_mode_weighs_the_vote_as_it_answers():
+    found = {}
+    for mode in (True, False):
+        model = model_of(key_dropout=0.9).train(mode)
+        found[mode] = model.learn_memory([clouds(30)], [clouds(20, seed=1)])
+        assert model.training is model.vote.training is mode
+    assert found[True] == found[False]
+
+
 def test_rows_count_by_their_weight():
     model = model_of()
     x, y = clouds(60)

@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 from hma.attention import Chosen, Projected
 from hma.encoded_rows import EncodedRows
 from hma.keyed_rows import KeyedRows
+from hma.momentum import evaluating
 from hma.queue import checked_rows
 from hma.slots import drawn_rows
 from hma.vote_weighing import MOST_HELD_OUT, answered, keys_of, weigh
@@ -88,7 +89,7 @@ def learn_memory(
     found: dict[str, Any] = {"key_steps": steps}
     vote.share.fill_(EVEN)
     if held_out is not None and len(held_out.y):
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(vote):
             found["validation_loss"] = weigh(model, vote, held_out)
     model.reproject()
     return found | {"memory_share": float(vote.share)}
