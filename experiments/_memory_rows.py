@@ -80,6 +80,9 @@ SWITCHES = {
         "keys learn with the backbone, the vote is added to the logits", HMAConfig(vote="added")
     ),
     "HMA-gated": memory("added through a gate that starts at zero", HMAConfig(vote="gated")),
+    "HMA-values": memory(
+        "rows add to the features of the head besides", HMAConfig(vote="gated", values=True)
+    ),
     "HMA-alone": memory("the vote without the head", HMAConfig(vote="alone")),
     "HMA-self": memory(
         "rows may read their own copy while keys learn", HMAConfig(leave_self_out=False)

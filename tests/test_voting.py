@@ -204,6 +204,20 @@ def test_reading_the_best_rows_is_reading_all_where_they_are_all():
     torch.testing.assert_close(model(x), whole)
 
 
+@pytest.mark.parametrize("vote", ["mixed", "added"])
+@torch.no_grad()
+def test_a_vote_compiles_to_one_graph(vote):
+    config = HMAConfig(vote=vote, key_dim=4, slots_per_class=1)
+    model = HMA(nn.Linear(3, WIDTH), 3, config, feature_dim=WIDTH).eval()
+    model.remember(torch.randn(5, 3), torch.arange(5) % 3)
+    if model.vote.share is not None:
+        model.vote.share.fill_(0.5)
+    x = torch.randn(4, 3)
+    wanted = model(x)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(x), wanted)
+
+
 def test_candidates_are_drawn_in_training_and_all_rows_are_read_after():
     model, x, _ = model_of(Classes(3), candidates=2)
     ids = torch.arange(2)

@@ -65,6 +65,9 @@ class HMAConfig:
     probabilities of both, each with the share that held-out rows give it. The others train keys
     and backbone together: votes are 'added' to the head's logits, 'gated' (added through a gate
     that starts at 0), or answer 'alone'."""
+    values: bool = False
+    """For votes that are 'added' or 'gated': rows near a query add to the features of the head too,
+    through a gate that starts at 0: by their labels, and by where they lie from it."""
     key_view: KeyView = "inputs"
     """For 'distance': keys are made of the inputs, where the backbone offers a view of them or a
     ``key_encoder`` is given, or of the 'features' that the head reads."""
@@ -85,7 +88,8 @@ class HMAConfig:
     to them, from 0 on; 256 costs 3 M weights at most beside 2,048 features and 10 classes. None
     reads whole tokens."""
     feed_forward: int = 4
-    """For 'dot': the hidden layer of a read is as many times as wide as what is read."""
+    """For 'dot': the hidden layer of a read is as many times as wide as what is read; for values
+    as many times as wide as a key."""
     stages: Stages = "two"
     """For 'dot': 'two' reads the queue, then slots and batch; 'one' reads all in one softmax."""
     attention: Attention = "exact"
@@ -93,7 +97,7 @@ class HMAConfig:
     linear_features: int = 256
     """For 'linear': random features of each read; the more, the nearer to 'exact'."""
     dropout: float = 0.1
-    """For 'dot': dropout on hidden activations of both reads, never on attention weights."""
+    """For 'dot' and for values: dropout on hidden activations, never on attention weights."""
     momentum: float = 0.999
     """For 'dot': share of itself the momentum encoder keeps per step; 0 writes the backbone's own
     features."""

@@ -48,6 +48,12 @@ NUMBERS: dict[str, Rule] = {
     "top_k": at_least(1, " or None"),
 }
 
+NO_VALUES = {
+    "mixed": "backbone and head are trained before there are rows to read",
+    "alone": "no head reads them",
+}
+"""Votes beside which rows have no values, and why."""
+
 
 def problems_of(config: "HMAConfig") -> list[str]:
     """Return everything that is wrong with a configuration, each in one line."""
@@ -96,6 +102,11 @@ def _wrong_for_attention(config: "HMAConfig") -> list[str]:
         problems.append(
             "context='anchors' needs batch_attention=True: anchors stand in for the batch"
         )
+    if config.values:
+        problems.append(
+            "values=True needs similarity='distance', got 'dot', whose rows have values already; "
+            "leave it out"
+        )
     if config.queue_size is None:
         problems.append("queue_size must be a whole number for similarity='dot', got None")
     if config.attention == "linear" and config.top_k is not None:
@@ -116,6 +127,11 @@ def _wrong_for_votes(config: "HMAConfig") -> list[str]:
         return [
             "queue_size and slots_per_class are both 0, so nobody votes; turn one on, or take "
             "the backbone without a memory"
+        ]
+    if config.values and config.vote in NO_VALUES:
+        return [
+            f"values=True needs votes that learn with a head, got vote={config.vote!r}, where "
+            f"{NO_VALUES[config.vote]}; take vote='gated', or leave values out"
         ]
     return []
 

@@ -9,13 +9,7 @@ from torch import Tensor, nn
 
 from hma.added_classes import with_silence
 from hma.cache import ProjectionCache
-from hma.checks import (
-    expect_finite,
-    expect_shape,
-    expect_sizes,
-    expect_tensor,
-    other_sizes,
-)
+from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
 from hma.config import ConfigError, Context, HMAConfig
 from hma.errors import wrong_choice
 from hma.growing import Growing, growing_names
@@ -138,11 +132,15 @@ class MemoryReader(Growing):
             batch=self.config.batch_attention,
             gather=self.config.gather_batch,
         )
-        return self.headed(features) + votes
+        return self.headed(features, votes.mixed) + votes.logits
 
-    def headed(self, tokens: Tensor) -> Tensor:
-        """Return what the linear head alone says of features, or of tokens after the reads."""
-        logits: Tensor = self.head(tokens[:, self._readout])  # (B, D) -> (B, C)
+    def headed(self, tokens: Tensor, mixed: Tensor | None = None) -> Tensor:
+        """Return what the linear head alone says of features, or of tokens after the reads.
+
+        ``mixed``, ``(B, F)``, is what it reads in their place where rows have values.
+        """
+        read = tokens[:, self._readout] if mixed is None else mixed
+        logits: Tensor = self.head(read)  # (B, D) -> (B, C)
         return with_silence(logits, self.target, self.config)
 
     def _checked(self, features: Tensor) -> Tensor:
@@ -174,7 +172,7 @@ class MemoryReader(Growing):
         memories = self._memories(context) if memories is None else memories
         if self.vote is not None:
             ballot = self.vote.answer(features, memories, self.real)
-            logits = self.vote.joined(self.headed(features), ballot)
+            logits = self.vote.joined(self.headed(features, ballot.mixed), ballot)
             return Trace(logits, ballot.stored, ballot.learned)
         tokens = self.tokens.mask(features)  # (B, F) -> (B, D)
         whole = self.config.batch_attention and (self.training or context == "batch")

@@ -12,6 +12,7 @@ from hma.config import HMAConfig
 from hma.distributed import gather_rows
 from hma.keyed_rows import KeyedRows
 from hma.memory import LearnedRows, Memories, StoredRows
+from hma.row_values import RowValues, row_values
 from hma.targets import Target
 
 NOBODY = -1000.0
@@ -20,11 +21,25 @@ MOST_SHARPENED = 4.0
 """Bound of the learned logarithm of the sharpness, so that it cannot run away."""
 
 
+class Votes(NamedTuple):
+    """What groups of rows say.
+
+    Shape:
+        - ``logits``: ``(B, outputs)``, to be joined with those of the head.
+        - ``shares``: what each row counts, ``(1, B, N)`` for each group.
+        - ``mixed``: what the head is to read, ``(B, F)``; None for the features as they are.
+    """
+
+    logits: Tensor
+    shares: list[Tensor]
+    mixed: Tensor | None
+
+
 class Ballot(NamedTuple):
     """What a read by distance found.
 
     Shape:
-        - ``logits``: ``(B, outputs)``, to be joined with those of the head.
+        - ``logits``, ``mixed``: as :class:`Votes` has them.
         - ``heard``: ``(B,)``, 1 where rows voted and 0 where there is none.
         - ``stored``, ``learned``: the share of each row that voted; None where there is none.
     """
@@ -33,6 +48,7 @@ class Ballot(NamedTuple):
     heard: Tensor
     stored: Weights | None
     learned: Weights | None
+    mixed: Tensor | None
 
 
 class VotingRead(nn.Module):
@@ -57,13 +73,14 @@ class VotingRead(nn.Module):
         mixed: Answer beside the head, each with its share, instead of adding to its logits. What
             is learned here is then learned apart, see :mod:`hma.key_learning`; until then the
             share is 0 and the head answers alone.
+        values: What rows add to the features of the head; None for nothing.
 
     Example:
         >>> from hma.targets import Classes
         >>> read = VotingRead(Classes(3), feature_dim=8, key_dim=4)
         >>> rows = read.project(torch.randn(5, 8), torch.tensor([0, 1, 2, 0, 1]))
-        >>> logits, weights = read(torch.randn(2, 8), [rows])
-        >>> logits.shape, weights[0].shape
+        >>> votes = read(torch.randn(2, 8), [rows])
+        >>> votes.logits.shape, votes.shares[0].shape
         (torch.Size([2, 3]), torch.Size([1, 2, 5]))
     """
 
@@ -79,6 +96,7 @@ class VotingRead(nn.Module):
         *,
         first: int = 0,
         mixed: bool = False,
+        values: RowValues | None = None,
     ) -> None:
         super().__init__()
         self.target = target
@@ -88,6 +106,7 @@ class VotingRead(nn.Module):
         self.to_keys = nn.Linear(feature_dim - first, key_dim)
         self.log_sharpness = nn.Parameter(torch.zeros(()))
         self.gate = nn.Parameter(torch.tensor(gate))
+        self.values = values
         self.register_buffer("share", torch.tensor(0.0) if mixed else None)
         if mixed:
             self.requires_grad_(False)
@@ -134,8 +153,8 @@ class VotingRead(nn.Module):
 
     def forward(
         self, features: Tensor, rows: list[Projected | Chosen], keys: Tensor | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Return the vote as logits and the weights, ``(1, B, N)`` for each group of rows.
+    ) -> Votes:
+        """Return what rows say.
 
         Args:
             features: Queries, ``(B, F)``.
@@ -143,9 +162,8 @@ class VotingRead(nn.Module):
             keys: Keys of the queries, where they are known.
         """
         keys = self.keys(features) if keys is None else keys
-        sharpness = self.sharpness
         queries = self.queries(keys)  # (1, B, K)
-        apart = sharpness * keys.square().sum(dim=1)[:, None]  # (B, 1)
+        apart = self.sharpness * keys.square().sum(dim=1)[:, None]  # (B, 1)
         scores = [group.scores(queries) - apart for group in rows]
         nobody = keys.new_full((1, len(keys), 1), NOBODY)
         weights = torch.cat([nobody, *scores], dim=-1).softmax(dim=-1)
@@ -153,7 +171,11 @@ class VotingRead(nn.Module):
         votes = [group.mixed(share) for group, share in zip(rows, shares, strict=True)]
         width = self.target.ballots(self.target.unknown(0)).shape[1]
         counted = torch.stack(votes).sum(dim=0)[0] if votes else keys.new_zeros(len(keys), width)
-        return self.gate * self.target.tallied(counted), shares
+        mixed = None
+        if self.values is not None:
+            own = features[:, : self.first or None]  # what the head reads
+            mixed = self.values(own, keys, counted, rows, shares)
+        return Votes(self.gate * self.target.tallied(counted), shares, mixed)
 
     def queries(self, keys: Tensor) -> Tensor:
         """Return keys as queries of :class:`hma.attention.Projected`, ``(1, B, K)``."""
@@ -184,27 +206,23 @@ class VotingRead(nn.Module):
 
     def answer(self, features: Tensor, memories: Memories, stored: StoredRows | None) -> Ballot:
         """Return the vote of all rows, or of those that ``stored.nearest`` chooses."""
-        keys, groups, places = self.keys(features), list[Projected | Chosen](), None
+        keys, places = self.keys(features), None
+        groups: list[Projected | Chosen] = []  # not list[...](): compilers cannot follow that
         if memories.real is not None and stored is not None:
             if stored.nearest is not None:
                 places = stored.nearest(self.queries(keys), memories.real)
             groups.append(memories.real if places is None else memories.real.at(places))
         if memories.synthetic is not None:
             groups.append(memories.synthetic)
-        logits, weights = self(features, groups, keys)
+        logits, weights, mixed = self(features, groups, keys)
         none = keys.new_zeros(1, len(keys), 1)
         heard = none[0, :, 0] + sum(one[0].sum(dim=-1) for one in weights)
         shares = [Weights(none, one) for one in weights]
         rows = shares.pop(0)._replace(places=places) if memories.real is not None else None
-        return Ballot(logits, heard, rows, shares[0] if shares else None)
+        return Ballot(logits, heard, rows, shares[0] if shares else None, mixed)
 
     def joined(self, headed: Tensor, ballot: Ballot) -> Tensor:
-        """Return the logits of head and vote together, ``(B, outputs)``.
-
-        Args:
-            headed: Those of the head.
-            ballot: What the rows said; where none did, the head answers alone.
-        """
+        """Return what the head said and the vote together; where no row voted, the head alone."""
         if self.share is None:
             return headed + ballot.logits
         share = self.share * ballot.heard
@@ -221,7 +239,7 @@ class VotingRead(nn.Module):
         candidates: int | None,
         batch: bool,
         gather: bool,
-    ) -> Tensor:
+    ) -> Votes:
         """Return the vote in training: no row meets a copy of itself, if its id is given.
 
         Rows of the batch stand for their stored copies, with gradients; how they are labelled the
@@ -249,15 +267,13 @@ class VotingRead(nn.Module):
                 unseen = (ids[:, None] == mate_ids) | (places < 0)  # (B, all)
                 labels = queue.labels[places.clamp(min=0)]
                 groups.append(self.at(mates, labels, hiding(unseen, keys)))
-        with (
-            torch.no_grad()
-        ):  # the batch and the queries learn the keys; this is dear and adds nothing
+        with torch.no_grad():  # dear, and the batch and the queries teach the keys already
             far = self.keys(queue.features[drawn])
         groups.append(self.at(far, queue.labels[drawn], hiding(hidden, keys)))
         if learned is not None and learned.slots is not None:
             groups.append(self.project(learned.slots, learned.labels))
-        logits: Tensor = self(features, groups, keys)[0]
-        return logits
+        votes: Votes = self(features, groups, keys)
+        return votes
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"bounded at {MOST_SHARPENED}"
@@ -273,6 +289,7 @@ def voting_read(target: Target, feature_dim: int, key_width: int, config: HMACon
         dropout=config.key_dropout,
         first=feature_dim - key_width if key_width else 0,
         mixed=config.mixes,
+        values=row_values(target, feature_dim - key_width, config),
     )
 
 
