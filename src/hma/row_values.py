@@ -81,7 +81,8 @@ class RowValues(nn.Module):
         for group, share in zip(rows, shares, strict=True):
             said = said + self.of_apart(self._hidden(queries, group, share[0]))
         mixed: Tensor = features + self.gate * said
-        return mixed + self.feed_forward(self.norm(mixed))
+        result: Tensor = mixed + self.feed_forward(self.norm(mixed))
+        return result
 
     def _hidden(self, queries: Tensor, rows: Projected | Chosen, shares: Tensor) -> Tensor:
         """Return the hidden layer of ``T``, summed over rows by their shares, ``(B, K)``."""
