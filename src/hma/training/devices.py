@@ -10,10 +10,14 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from hma.errors import UserError, reason
 from hma.extras import fabric_module
+from hma.methods import Learner, Output
+from hma.methods.learner import Forward
 from hma.training.interruption import Interrupted
 from hma.training.recipe import Recipe
 
@@ -80,6 +84,35 @@ def _launched(
     with _without_chatter():
         fabric.launch()
     return fabric
+
+
+class _ForwardPass(nn.Module):
+    """A learner's forward pass as a module, which is what Fabric wraps.
+
+    Args:
+        run: The forward pass.
+        module: Holds its weights.
+    """
+
+    def __init__(self, run: Forward, module: nn.Module) -> None:
+        super().__init__()
+        self.run = run
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Output:
+        """Return logits and features."""
+        return self.run(*inputs)
+
+
+def placed(learner: Learner, optimizer: Optimizer, fabric: "Fabric", recipe: Recipe) -> Any:
+    """Lead forward passes through Fabric's devices and number format; return the optimizer."""
+    if fabric.world_size == 1 and recipe.precision == "32-true":
+        # its wrapper of the module would have nothing to do, and cost a percent of a small step
+        fabric.to_device(learner.module)
+        return fabric.setup_optimizers(optimizer)
+    forward_pass = _ForwardPass(learner.run, learner.module)
+    learner.run, optimizer = fabric.setup(forward_pass, optimizer)
+    return optimizer
 
 
 def first_process() -> bool:

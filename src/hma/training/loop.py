@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from hma.data import Batch, Split, Task
 from hma.distributed import gather_rows
 from hma.errors import UserError
-from hma.methods import Learner, Output
+from hma.methods import Learner
 from hma.methods.frozen_state import changing_state, frozen_sha256
-from hma.methods.learner import Forward
 from hma.metrics import METRICS, Metric, recorded, temperature_for
 from hma.training.calibration import cool
+from hma.training.devices import placed
 from hma.training.evaluation import all_logits, evaluate
 from hma.training.optimizer import make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
@@ -46,24 +46,6 @@ class Standing:
     best_score: float = math.nan
 
 
-class _ForwardPass(nn.Module):
-    """A learner's forward pass as a module, which is what Fabric wraps.
-
-    Args:
-        run: The forward pass.
-        module: Holds its weights.
-    """
-
-    def __init__(self, run: Forward, module: nn.Module) -> None:
-        super().__init__()
-        self.run = run
-        self.module = module
-
-    def forward(self, *inputs: Any) -> Output:
-        """Return logits and features."""
-        return self.run(*inputs)
-
-
 class Training:
     """Train a learner step by step; what it does besides is up to ``between_steps``.
 
@@ -83,7 +65,7 @@ class Training:
         self.module = learner.module
         self.optimizer = make_optimizer(self.module, recipe)
         self.device, self.processes = fabric.device, fabric.world_size
-        self._stepper = self._placed()
+        self._stepper = placed(learner, self.optimizer, fabric, recipe)
         least = LEAST_ROWS * self.processes
         self.order = TrainingOrder(
             task.train.labels, recipe.batch_size, seed, recipe.balance, least, recipe.drop_last
@@ -121,16 +103,6 @@ class Training:
         since = max(standing.best_epoch, self.recipe.patience_from - 1)
         waited = standing.epoch - 1 - since
         return waited >= patience and waited * self.per_epoch >= self.recipe.patience_steps
-
-    def _placed(self) -> Any:
-        """Lead forward passes through Fabric's devices and number format; return the optimizer."""
-        if self.processes == 1 and self.recipe.precision == "32-true":
-            # its wrapper of the module would have nothing to do, and cost a percent of a small step
-            self.fabric.to_device(self.module)
-            return self.fabric.setup_optimizers(self.optimizer)
-        forward_pass = _ForwardPass(self.learner.run, self.module)
-        self.learner.run, optimizer = self.fabric.setup(forward_pass, self.optimizer)
-        return optimizer
 
     def begin(self) -> None:
         """Before the first step of all, let the learner start; random numbers are given back."""
