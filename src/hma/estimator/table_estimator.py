@@ -1,4 +1,4 @@
-"""What the classifier and the regressor share: options, learning, prediction, files."""
+"""What the classifier and the regressor share: learning, prediction, files."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -37,13 +36,14 @@ from hma.estimator.rows import (
     distinct,
     hold_out,
 )
+from hma.estimator.table_options import TableOptions
 from hma.explain import Explanation, explain
 from hma.model import HMA
 from hma.targets import Target
 from hma.training.optimizer import make_optimizer
 
 
-class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+class TableEstimator(TableOptions, ABC):
     """Learn from rows of numbers by a network with a memory; a subclass says what a label is.
 
     Args:
@@ -62,59 +62,6 @@ class TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _device: torch.device
     _seed: int
     _first_ids: dict[bytes, int]
-
-    def __init__(
-        self,
-        backbone: Any = None,
-        *,
-        hidden: Any = (128, 128),
-        similarity: str = "distance",
-        queue_size: int | None = None,
-        slots_per_class: int | None = None,
-        slot_init: str = "normal",
-        contrastive: float = 0.0,
-        label_dim: int = 16,
-        num_heads: int = 4,
-        dropout: float = 0.1,
-        momentum: float = 0.99,
-        ablation: str = "hma",
-        context: str = "alone",
-        max_epochs: int | None = None,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.2,
-        patience: int = 20,
-        linear: bool = True,
-        standardize: bool = True,
-        random_state: Any = None,
-        verbose: bool = False,
-        device: Any = "cpu",
-    ) -> None:
-        self.backbone = backbone
-        self.hidden = hidden
-        self.similarity = similarity
-        self.queue_size = queue_size
-        self.slots_per_class = slots_per_class
-        self.slot_init = slot_init
-        self.contrastive = contrastive
-        self.label_dim = label_dim
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.momentum = momentum
-        self.ablation = ablation
-        self.context = context
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.linear = linear
-        self.standardize = standardize
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
 
     # ------------------------------------------------------------------ what a label is
 
