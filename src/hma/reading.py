@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from hma.added_classes import with_silence
 from hma.cache import ProjectionCache
 from hma.checks import expect_finite, expect_shape, expect_sizes, expect_tensor, other_sizes
-from hma.config import ConfigError, Context, HMAConfig
-from hma.errors import wrong_choice
+from hma.config import Context, HMAConfig
+from hma.contexts import allowed_context
 from hma.growing import Growing, growing_names
 from hma.memory import Memories, real_memory, synthetic_memory
 from hma.momentum import follow
@@ -168,7 +168,7 @@ class MemoryReader(Growing):
         """
         features = self._checked(features)
         # read once: another thread may set the model's context meanwhile
-        context = self._context if context is None else self._allowed(context)
+        context = self._context if context is None else allowed_context(context, self.config)
         memories = self._memories(context) if memories is None else memories
         if self.vote is not None:
             ballot = self.vote.answer(features, memories, self.real)
@@ -189,19 +189,8 @@ class MemoryReader(Growing):
 
     @context.setter
     def context(self, context: Context) -> None:
-        self._context = self._allowed(context)
+        self._context = allowed_context(context, self.config)
         self.reproject()
-
-    def _allowed(self, context: Context) -> Context:
-        if context not in get_args(Context):
-            raise ConfigError(wrong_choice("context", context, get_args(Context)))
-        if self.config.votes:
-            if context == "anchors":
-                raise ConfigError("context='anchors' needs similarity='dot', got 'distance'")
-            return "alone"  # a row sees no other anyway
-        if context == "anchors" and not self.config.batch_attention:
-            raise ConfigError("context='anchors' needs batch_attention=True, got False")
-        return context
 
     @property
     def _readout(self) -> slice:
@@ -241,7 +230,7 @@ class MemoryReader(Growing):
             hidden_rows, hidden_slots: What is not there, ``(M,)`` and ``(S,)`` of bool; ``(B, M)``
                 and ``(B, S)`` for each query, where there are no anchors.
         """
-        context = self._context if context is None else self._allowed(context)
+        context = self._context if context is None else allowed_context(context, self.config)
         return self._project(context, labels_of, hidden_rows, hidden_slots)
 
     def _project(
