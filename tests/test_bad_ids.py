@@ -259,11 +259,11 @@ def test_no_row_is_answered_by_its_own_copy_while_keys_are_learned(monkeypatch, 
         return store.find(drawn[-1]).clamp(min=0) if queue_size is None else draw(store, None)
 
     def noted_vote(read, features, rows, keys=None):
-        logits, weights = vote(read, features, rows, keys)
+        found = vote(read, features, rows, keys)
         if read.training:
             which = torch.cdist(features, known).argmin(dim=1)
-            looked.append((ids[which], [one.detach()[0] for one in weights]))
-        return logits, weights
+            looked.append((ids[which], [one.detach()[0] for one in found.shares]))
+        return found
 
     monkeypatch.setattr(KeyedRows, "drawn", noted_draw)
     monkeypatch.setattr(VotingRead, "forward", noted_vote)

@@ -62,18 +62,18 @@ def spy(monkeypatch):
 
     def learn(vote, features, stored, learned, *, ids, **options):
         before = torch.get_rng_state()
-        logits = inside(vote, features, stored, learned, ids=ids, **options)
+        votes = inside(vote, features, stored, learned, ids=ids, **options)
         after = torch.get_rng_state()
 
         @torch.no_grad()
         def again():
             torch.set_rng_state(before)  # the same dropout, the same candidates
-            return inside(vote, features, stored, learned, ids=ids, **options)
+            return inside(vote, features, stored, learned, ids=ids, **options).logits
 
         found.training_calls += 1
-        found.look(stored.queue, ids, again, logits.detach())
+        found.look(stored.queue, ids, again, votes.logits.detach())
         torch.set_rng_state(after)
-        return logits
+        return votes
 
     monkeypatch.setattr(VotingRead, "learn", learn)
     return found

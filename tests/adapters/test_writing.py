@@ -162,7 +162,7 @@ def test_rows_that_are_held_are_written_again_with_the_weights_of_now_and_no_oth
     writer.hold((data[0][:8], data[1][:8], torch.arange(8)))
     writer.write()
     held = model.memory_state().ids
-    nn.init.normal_(model.backbone.layers[0].weight)
+    nn.init.normal_(model.backbone.backbone.layers[0].weight)
     writer.refresh(rows_again(numbered(data, 5)))
     state = model.memory_state()
     assert torch.equal(state.ids, held)

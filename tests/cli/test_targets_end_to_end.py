@@ -104,7 +104,7 @@ QUICKER = [*QUICK, "--no-compare", "--no-report"]
 
 
 def test_slots_start_from_the_rows_of_a_command_and_contrast_counts(rows, run_hma, tmp_path):
-    labels = ["--target", "p", "--target", "q", "--target", "r", *QUICKER]
+    labels = ["--target", "p", "--target", "q", "--target", "r", "--vote", "added", *QUICKER]
     for name, more in (("kmeans", ["--contrastive", "0.5"]), ("kmeans", []), ("normal", [])):
         run = tmp_path / (name + "".join(more))
         options = [*labels, "--slot-init", name, *more, "-o", run]

@@ -111,7 +111,8 @@ def test_every_epoch_has_an_order_of_its_own(monkeypatch):
 
     monkeypatch.setattr(torch, "randperm", noted)
     HMAClassifier(**FEW).fit(IRIS[::10], SPECIES[::10])
-    assert len({tuple(order) for order in orders}) == 3
+    epochs = orders[:3]  # then come those in which keys are learned
+    assert len({tuple(order) for order in epochs}) == 3
 
 
 def test_a_row_alone_is_predicted_as_in_a_batch(fitted):
@@ -252,7 +253,7 @@ def test_verbose_prints_a_line_per_epoch(capsys):
 def test_shares_sum_to_one_and_ids_are_training_rows(fitted):
     found = fitted.explain(IRIS[1::30])
     shares = found.itself + found.queue.sum(1) + found.batch.sum(1) + found.slots.sum(1)
-    torch.testing.assert_close(shares + found.linear, torch.ones(5))
+    torch.testing.assert_close((shares + found.linear).float(), torch.ones(5))
     assert float(found.linear[0]) == pytest.approx(float(fitted.linear_.share))
     classes = SPECIES[::2][found.queue_ids.numpy()]  # ids are places in the training rows
     np.testing.assert_array_equal(fitted.classes_[found.queue_classes.numpy()], classes)
@@ -311,6 +312,7 @@ def test_two_calls_of_partial_fit_are_two_epochs_of_fit_at_one_rate(monkeypatch)
         learning, "learning_rate", lambda recipe, per_epoch, steps: lambda step: recipe.lr
     )
     options = {"standardize": False, "random_state": 0, "early_stopping": False, "linear": False}
+    options |= {"similarity": "dot"}  # the default memory learns its keys after fit's last epoch
     whole = HMAClassifier(max_epochs=2, **options).fit(IRIS, SPECIES)
     parts = HMAClassifier(**options)
     for _ in range(2):

@@ -74,7 +74,7 @@ def test_numbers_of_numpy_are_numbers():
         learning_rate=np.float64(1e-3),
     ).fit(IRIS, SPECIES)
     assert model.model_.config.queue_size == 16
-    assert model.model_.backbone.feature_dim == 8
+    assert model.model_.head.in_features == 8
 
 
 def test_a_loss_that_is_not_finite_stops_training_and_leaves_nothing_fitted():

@@ -44,7 +44,8 @@ def test_it_bends_where_a_line_cannot():
 
 def test_grid_search_sets_options_of_memory_and_training():
     x, y = load_iris(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), HMAClassifier(max_epochs=8, random_state=0))
+    memory = HMAClassifier(similarity="dot", max_epochs=8, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), memory)
     grid = {
         "hmaclassifier__queue_size": np.array([8, 32]),
         "hmaclassifier__learning_rate": [1e-9, 1e-2],

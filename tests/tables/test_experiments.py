@@ -132,7 +132,7 @@ def test_a_memory_that_is_audited_is_left_as_it_was():
     task = problem.task(0)
     learner = row.build(problem.backbone, **row.settings)(task, 0)
     rows = task.train.batch(torch.arange(50))
-    learner.module.remember(rows.x, rows.y, ids=rows.ids)
+    learner.module.learn_memory([(rows.x, rows.y, rows.ids)])
     before = {name: value.clone() for name, value in learner.module.state_dict().items()}
     audit = row.measure(learner, task)["audit"]["test"]
     after = learner.module.state_dict()

@@ -56,7 +56,7 @@ class MemoryModule(HMA):
         >>> from functools import partial
         >>> from hma.backbones import mlp
         >>> module = MemoryModule(partial(mlp, 64, hidden=(32,)), 10, queue_size=16)
-        >>> module.config.queue_size, module.feature_dim
+        >>> module.config.queue_size, module.head.in_features
         (16, 32)
     """
 
