@@ -128,6 +128,15 @@ def test_a_vote_alone_keeps_its_gate_so_that_votes_are_probabilities():
 
 
 @torch.no_grad()
+def test_shares_have_one_number_format_whatever_the_models():
+    model = model_of(Classes(3)).double()
+    found = hma.explain(model, torch.randn(2, 3).double())
+    shares = (found.itself, found.queue, found.batch, found.anchors, found.slots, found.linear)
+    assert {part.dtype for part in shares} == {torch.float32}
+    torch.testing.assert_close(found.exact.whole, found.probabilities, **NEAR)
+
+
+@torch.no_grad()
 def test_something_beside_the_network_has_its_share_and_the_parts_still_sum():
     model, x = model_of(Classes(3)), torch.randn(2, 3)
     before, linear = hma.explain(model, x), torch.randn(2, 3)

@@ -204,7 +204,7 @@ def _voted(
     unknown = _unknown_to_head(model, places).to(rows)  # (N,)
     kept = rows * (counted + (1 - counted) * unknown)
     itself = (1 - counted) * (1 - rows @ unknown[:, None])
-    none = features.new_zeros(count, count)
+    none = heard.new_zeros(count, count)
     shares = _Shares(itself[:, 0], kept, none, none[:, :0], of_slots * counted)
     return trace.logits, shares, exact
 
