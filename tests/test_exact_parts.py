@@ -1,9 +1,8 @@
 """What a prediction is made of, against the formula written out row by row."""
 
-import math
-
 import pytest
 import torch
+from test_voting import labels_of
 from torch import nn
 
 import hma
@@ -19,17 +18,6 @@ NEAR = {"rtol": 1e-4, "atol": 1e-5}
 
 def name_of(target):
     return f"{target.kind} {target.outputs}"
-
-
-def labels_of(target, rows):
-    if isinstance(target, Number):
-        return torch.randn(rows) * target.scale + target.centre
-    if isinstance(target, YesNo):
-        y = (torch.rand(rows, target.count) > 0.5).float()
-        return y.masked_fill(torch.rand(rows, target.count) < 0.3, math.nan)
-    if isinstance(target, SoftClasses):
-        return torch.rand(rows, target.count).softmax(dim=1)
-    return torch.arange(rows) % target.table_rows
 
 
 def model_of(target, rows=12, views=False, **config):
