@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("torch_geometric", reason="needs the graph extra", exc_type=ImportError)
 
+import torch_geometric.nn as pyg
 from torch_geometric.data import Batch, Data
 
 import hma
@@ -341,3 +342,93 @@ def test_edge_features_that_are_not_there_are_named(kind):
         encoder(wide)
     with pytest.raises(ValueError, match="edge_features must be at least 0, got -1"):
         kind(INPUTS, edge_features=-1)
+
+
+def weighed(data: Data, weight: Tensor) -> Data:
+    copied = copy.copy(data)
+    copied.edge_weight = weight
+    return copied
+
+
+@KINDS
+@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
+def test_pooled_nodes_are_the_features(kind, pool):
+    encoder = used(kind, pool=pool)
+    graphs = [simple_graph(nodes, seed=nodes) for nodes in (1, 4, 6)]
+    nodes = encoder.nodes(Batch.from_data_list(graphs))
+    assert nodes.shape == (11, WIDTH)
+    by_graph = torch.split(nodes, [1, 4, 6])
+    pools = {"mean": Tensor.mean, "sum": Tensor.sum, "max": Tensor.amax}
+    expected = torch.stack([pools[pool](own, dim=0) for own in by_graph])
+    torch.testing.assert_close(encoder(Batch.from_data_list(graphs)), expected)
+
+
+@KINDS
+@pytest.mark.parametrize("options", [{}, {"edge_features": 2}, {"virtual_node": True}])
+def test_edges_of_weight_one_are_edges_without_weights(kind, options):
+    encoder, data = used(kind, **options), with_edge_features(6, seed=5)
+    ones = torch.ones(data.num_edges, dtype=torch.float64)
+    torch.testing.assert_close(encoder(weighed(data, ones)), encoder(data))
+
+
+@pytest.mark.parametrize("options", [{}, {"edge_features": 2}])
+def test_an_edge_of_weight_zero_is_no_edge_of_a_gin(options):
+    encoder, data = used(GIN, **options), with_edge_features(6, seed=6)
+    kept = torch.arange(data.num_edges) % 3 > 0
+    fewer = Data(data.x, data.edge_index[:, kept], data.edge_attr[kept])
+    torch.testing.assert_close(encoder(weighed(data, kept.double())), encoder(fewer))
+
+
+@torch.no_grad()
+def test_a_gcn_weighs_messages_and_not_degrees():
+    encoder, data = used(GCN, num_layers=1), simple_graph(6, seed=7)
+    weight = torch.rand(data.num_edges, dtype=torch.float64)
+    looped = adjacency(data) + torch.eye(6, dtype=torch.float64)
+    scale = torch.diag(looped.sum(dim=1) ** -0.5)
+    looped[data.edge_index[1], data.edge_index[0]] = weight
+    layer = encoder.convolutions[0]
+    mixed = scale @ looped @ scale @ data.x @ layer.lin.weight.T + layer.bias
+    expected = normed(encoder.norms[0], mixed.clamp(min=0))
+    torch.testing.assert_close(encoder.nodes(weighed(data, weight)), expected)
+
+
+@KINDS
+def test_weights_of_edges_get_gradients(kind):
+    data = simple_graph(6, seed=8)
+    weight = torch.rand(data.num_edges, dtype=torch.float64, requires_grad=True)
+    encoder = used(kind, width=16)
+    torch.autograd.gradcheck(lambda values: encoder(weighed(data, values)), weight)
+
+
+def test_as_many_weights_as_edges_are_wanted():
+    data = simple_graph(4, seed=0)
+    with pytest.raises(ValueError, match=r"edge_weight must have shape \(\d+,\), got \(1,\)"):
+        used(GIN)(weighed(data, torch.ones(1)))
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("kind", [GIN, GCN])
+def test_a_layer_is_that_of_pyg(kind, loops):
+    encoder, data = used(kind, num_layers=1), simple_graph(6, seed=9)
+    ends = [data.edge_index, torch.tensor([[2, 4], [2, 4]])] if loops else [data.edge_index]
+    data.edge_index = torch.cat(ends, dim=1)
+    own = encoder.convolutions[0]
+    theirs = pyg.GINConv(own.nn) if kind is GIN else pyg.GCNConv(INPUTS, WIDTH)
+    theirs.double().load_state_dict(own.state_dict())
+    expected = normed(encoder.norms[0], theirs(data.x, data.edge_index).relu())
+    torch.testing.assert_close(encoder.nodes(data), expected)
+
+
+@pytest.mark.parametrize("kind", [GIN, GCN])
+def test_a_seed_gives_the_weights_that_pygs_layers_draw(kind):
+    torch.manual_seed(3)
+    encoder = kind(INPUTS, width=WIDTH, num_layers=2)
+    torch.manual_seed(3)
+    for layer, into in zip(encoder.convolutions, (INPUTS, WIDTH), strict=True):
+        if kind is GIN:
+            inner = nn.Sequential(nn.Linear(into, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+            theirs = pyg.GINConv(inner)
+        else:
+            theirs = pyg.GCNConv(into, WIDTH)
+        for name, value in theirs.state_dict().items():
+            torch.testing.assert_close(layer.state_dict()[name], value, rtol=0, atol=0)

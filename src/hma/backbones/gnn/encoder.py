@@ -1,14 +1,13 @@
-"""Graph encoders from PyG's convolutions: GIN and GCN, pooled to one vector per graph."""
+"""Layers of convolution over the nodes of a batch of graphs, pooled to one vector per graph."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.named_backbone import Asked, NamedBackbone
+from hma.backbones.gnn.edges import Edges
 from hma.checks import expect_shape
 from hma.errors import wrong_choice
 from hma.extras import needed
@@ -78,7 +77,8 @@ class GraphEncoder(nn.Module, ABC):
 
     Shape:
         - input: a PyG ``Batch`` of ``B`` graphs, or one ``Data``, with ``x`` and ``edge_index``,
-          and ``edge_attr`` ``(E, edge_features)`` where it is used.
+          and ``edge_attr`` ``(E, edge_features)`` where it is used. With ``edge_weight`` ``(E,)``
+          every message is multiplied with the weight of its edge.
         - output: ``(B, F)``.
     """
 
@@ -117,15 +117,18 @@ class GraphEncoder(nn.Module, ABC):
 
     @abstractmethod
     def convolution(self, width_in: int, width_out: int) -> nn.Module:
-        """Return the convolution of one layer, called with node features, edges and, if they are
-        used, edge features.
-        """
+        """Return the convolution of one layer, called with node features and :class:`Edges`."""
 
     def forward(self, batch: Any) -> Tensor:
         """Return one vector per graph."""
-        graph_of, count = self._graphs(batch)
-        edges = (batch.edge_index, batch.edge_attr) if self.edge_features else (batch.edge_index,)
-        nodes = self.embed(batch.x)  # (N, in_features) -> (N, W)
+        return self.pooled(self.nodes(batch), batch)
+
+    def nodes(self, batch: Any) -> Tensor:
+        """Return one vector per node, ``(N, W)``, as it is before the pool."""
+        self._expect_features(batch)
+        edges = self._edges(batch)
+        graph_of, count = graphs_of(batch)
+        nodes: Tensor = self.embed(batch.x)  # (N, in_features) -> (N, W)
         state = None if self.virtual_start is None else self.virtual_start.expand(count, -1)
         last = len(self.convolutions) - 1
         for layer, (convolve, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
@@ -134,17 +137,29 @@ class GraphEncoder(nn.Module, ABC):
             if state is not None and layer < last:
                 heard = self._sum(nodes, graph_of, count)  # (N, W) -> (B, W)
                 state = self.virtual_nodes[layer](state, heard)
-            nodes = convolve(nodes, *edges)  # (N, W) -> (N, W)
+            nodes = convolve(nodes, edges)  # (N, W) -> (N, W)
             if self.order == "relu-norm":
                 nodes = norm(nodes.relu())
             else:
                 nodes = norm(nodes) if layer == last else norm(nodes).relu()
             nodes = self.dropout(nodes)
-        features = self._pool(nodes, graph_of, count)  # (N, W) -> (B, F)
+        return nodes
+
+    def pooled(self, nodes: Tensor, batch: Any) -> Tensor:
+        """Return one vector per graph of what :meth:`nodes` returned."""
+        features = self._pool(nodes, *graphs_of(batch))  # (N, W) -> (B, F)
         return features if self.project is None else self.project(features)
 
-    def _graphs(self, batch: Any) -> tuple[Tensor, int]:
-        """Return the graph of each node and the number of graphs, or say what does not fit."""
+    def _edges(self, batch: Any) -> Edges:
+        source, target = batch.edge_index
+        features = batch.edge_attr if self.edge_features else None
+        weight = getattr(batch, "edge_weight", None)
+        if weight is not None:
+            expect_shape("batch.edge_weight", weight, len(source))
+        return Edges(source, target, len(batch.x), weight, features)
+
+    def _expect_features(self, batch: Any) -> None:
+        """Raise unless nodes and edges have the features that the encoder takes."""
         nodes = getattr(batch, "x", None)
         if not isinstance(nodes, Tensor):
             raise TypeError(
@@ -160,10 +175,6 @@ class GraphEncoder(nn.Module, ABC):
             )
         if self.edge_features:
             self._expect_edge_features(batch)
-        graph_of = getattr(batch, "batch", None)
-        if graph_of is None:
-            return torch.zeros(len(nodes), dtype=torch.long, device=nodes.device), 1
-        return graph_of, int(batch.num_graphs)
 
     def _expect_edge_features(self, batch: Any) -> None:
         features = getattr(batch, "edge_attr", None)
@@ -178,6 +189,14 @@ class GraphEncoder(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Show what the parts do not."""
         return f"pool={self.pool!r}, order={self.order!r}, feature_dim={self.feature_dim}"
+
+
+def graphs_of(batch: Any) -> tuple[Tensor, int]:
+    """Return the graph of each node ``(N,)``, and how many graphs there are."""
+    graph_of = getattr(batch, "batch", None)
+    if graph_of is None:
+        return torch.zeros(len(batch.x), dtype=torch.long, device=batch.x.device), 1
+    return graph_of, int(batch.num_graphs)
 
 
 def _expect_sizes(least: int = 1, **sizes: int) -> None:
@@ -202,81 +221,3 @@ def _pool_function(pool: Pool) -> Callable[[Tensor, Tensor, int], Tensor]:
         "sum": pyg.global_add_pool,
     }
     return pools[pool]
-
-
-class GIN(GraphEncoder):
-    r"""Graph isomorphism network: :math:`h_v \leftarrow MLP(h_v + \sum_{u \to v} h_u)` per layer.
-
-    The MLP has two linear layers with a ReLU between. With edge features :math:`e_{uv}` the
-    message is :math:`ReLU(h_u + W e_{uv})` (GINE). Arguments as :class:`GraphEncoder`.
-
-    Example:
-        >>> from hma.extras import needed
-        >>> Data = needed("torch_geometric.data", "the example", extra="graph").Data
-        >>> ring = Data(x=torch.rand(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-        >>> GIN(in_features=4, width=16, num_layers=2)(ring).shape
-        torch.Size([1, 16])
-    """
-
-    def convolution(self, width_in: int, width_out: int) -> nn.Module:
-        """Return PyG's ``GINConv``, or ``GINEConv`` for edge features, over a two-layer MLP."""
-        inner = nn.Sequential(
-            nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)
-        )
-        pyg = needed("torch_geometric.nn", "a graph network", extra="graph")
-        layer: nn.Module = (
-            pyg.GINEConv(inner, edge_dim=self.edge_features)
-            if self.edge_features
-            else pyg.GINConv(inner)
-        )
-        return layer
-
-
-class GCN(GraphEncoder):
-    r"""Graph convolutional network: :math:`H \leftarrow \hat D^{-1/2}(A + I)\hat D^{-1/2} H W`.
-
-    With edge features :math:`e_{uv}` an edge counts :math:`2 \sigma(w^T e_{uv})` instead of 1, with
-    a vector :math:`w` of each layer that starts at 0. Arguments as :class:`GraphEncoder`.
-
-    Example:
-        >>> GCN(in_features=4, width=16).feature_dim
-        16
-    """
-
-    def convolution(self, width_in: int, width_out: int) -> nn.Module:
-        """Return PyG's ``GCNConv``, with learned weights of edges where they have features."""
-        layer: nn.Module = needed("torch_geometric.nn", "a graph network", extra="graph").GCNConv(
-            width_in, width_out
-        )
-        return WeighedEdges(layer, self.edge_features) if self.edge_features else layer
-
-
-class WeighedEdges(nn.Module):
-    """A convolution whose edges count as their features say: ``2 * sigmoid(w . e)``.
-
-    Args:
-        convolution: Takes node features, edges, and a weight for each edge.
-        edge_features: Width of an edge's features.
-    """
-
-    def __init__(self, convolution: nn.Module, edge_features: int) -> None:
-        super().__init__()
-        self.convolution = convolution
-        self.weight = nn.Parameter(torch.zeros(edge_features))
-
-    def forward(self, nodes: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        """Return the convolved nodes."""
-        weights = 2 * torch.sigmoid(edge_attr @ self.weight)  # (E, A) -> (E,)
-        convolved: Tensor = self.convolution(nodes, edge_index, weights)
-        return convolved
-
-
-def _built(kind: type[GraphEncoder], asked: Asked) -> GraphEncoder:
-    nodes, *edges = asked.shape
-    return kind(nodes, edge_features=sum(edges))
-
-
-NAMED = (
-    NamedBackbone("gin", ("graph",), partial(_built, GIN)),
-    NamedBackbone("gcn", ("graph",), partial(_built, GCN)),
-)
