@@ -1,5 +1,6 @@
 """Sources of data become tasks; nothing in here knows a model."""
 
+from hma.data.graph.shift import Shift
 from hma.data.graph.store import Graphs, GraphStore
 from hma.data.kinds import preparation_from_json
 from hma.data.label_kinds import Aim
@@ -22,6 +23,7 @@ __all__ = [
     "Preparation",
     "PreparationOptions",
     "Prepared",
+    "Shift",
     "Source",
     "Split",
     "Task",

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hma.data.graph.shift import ShiftedGraphs
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import listed
 from hma.data.source import Source
@@ -28,17 +29,28 @@ class Division:
         shares: Share of the rows for "validation" and "test"; a split without one is not drawn.
         group: Column of a table whose equal values stay in one split.
         time: Column of a table that orders the rows: the earliest train, the latest test.
+        shift: What training and test graphs differ in; it has shares of its own.
     """
 
     shares: Mapping[str, float]
     group: str | None = None
     time: str | None = None
+    shift: str | None = None
 
     def __post_init__(self) -> None:
-        if self.group is not None and self.time is not None:
-            raise UserError("rows are divided by group or by time, not by both; leave one out")
-        if (self.group or self.time) is not None and not self.shares:
-            raise UserError("all splits are given, so group and time have no say; leave them out")
+        ways = [name for name in ("group", "time", "shift") if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise UserError(
+                f"rows are divided by {' or by '.join(ways)}, not by both; leave one out"
+            )
+        if ways and not self.shares:
+            raise UserError(
+                "all splits are given, so group, time and shift have no say; leave them out"
+            )
+        if self.shift is not None and len(self.shares) < 2:
+            raise UserError(
+                "shift decides validation and test together; leave the one that is given out"
+            )
 
     def places(self, source: Source, strata: Tensor, rows: Sequence[int], seed: int) -> Places:
         """Return the rows of each split.
@@ -54,6 +66,8 @@ class Division:
         share = self._as_validation()
         if self.group is not None:
             found = by_group(strata, _groups(source, self.group, rows), seed, **share)
+        elif self.shift is not None:
+            found = ShiftedGraphs.of(source, self.shift).places(strata, rows, seed)
         elif self.time is not None:
             found = by_time(_times(source, self.time, rows), seed, **share)
         else:
@@ -77,6 +91,8 @@ class Division:
         shares = ", ".join(f"{100 * share[name]:g}% {name}" for name in places)
         if not self.shares:
             return {"split": "as given"}
+        if self.shift is not None:
+            return ShiftedGraphs.of(source, self.shift).facts(places)
         if self.group is not None:
             table = _table(source, "group", self.group)
             count = {n: table.frame[self.group].iloc[rows].nunique() for n, rows in places.items()}

@@ -104,7 +104,7 @@ def by_group(
                 "be in train; add groups, or leave group out"
             )
     of_row = torch.from_numpy(split_of)[groups]
-    return _ordered([(of_row == place).nonzero().flatten() for place in range(len(shares))], seed)
+    return ordered([(of_row == place).nonzero().flatten() for place in range(len(shares))], seed)
 
 
 def by_time(
@@ -131,7 +131,7 @@ def by_time(
         free = free[: len(free) - (len(wanted) - 1 - place)]
         cuts.append(int(free[np.abs(free - cut).argmin()]))
     parts = np.split(order, cuts)
-    return _ordered([torch.from_numpy(part).long() for part in parts], seed)
+    return ordered([torch.from_numpy(part).long() for part in parts], seed)
 
 
 def _expect_shares(validation: float, test: float) -> None:
@@ -177,7 +177,7 @@ def _fill(counts: NDArray[np.float64], split_of: NDArray[np.int64], place: int) 
     return True
 
 
-def _ordered(parts: list[Tensor], seed: int) -> dict[str, list[int]]:
+def ordered(parts: list[Tensor], seed: int) -> dict[str, list[int]]:
     """Return training rows in an order of their own, all others as in the file."""
     train, *others = parts
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))

@@ -41,11 +41,12 @@ def prepare(
     options: PreparationOptions | None = None,
     group: str | None = None,
     time: str | None = None,
+    shift: str | None = None,
 ) -> Prepared:
     """Divide a source into splits, fit a preparation on the training rows, make a task.
 
     Splits that come with the source, such as folders for them, are taken as they are. Others are
-    drawn from its rows by class and seed, or by a column of a table.
+    drawn from its rows by class and seed, by a column of a table, or by what graphs look like.
 
     Args:
         source: Rows with labels.
@@ -55,13 +56,15 @@ def prepare(
         options: Choices about the input.
         group: Column whose equal values stay in one split; it is not learned from.
         time: Column that orders the rows, numbers or dates: the earliest train, the latest test.
+        shift: Divide graphs by size or degree instead of by shares, see
+            :class:`hma.data.graph.shift.ShiftedGraphs`.
     """
     asked = {"validation": validation, "test": test}
     given = {**source.given, **{n: v for n, v in asked.items() if isinstance(v, Source)}}
     shares = {n: v for n, v in asked.items() if not isinstance(v, Source) and n not in given}
     if shares.get("test") == 0:
         del shares["test"]
-    division = Division(shares=shares, group=group, time=time)
+    division = Division(shares=shares, group=group, time=time, shift=shift)
     rows, classes = _learnable(source)
     kind, labels = LABEL_KINDS[source.label_kind], source.labels or ()
     y = kind.encoded([labels[row] for row in rows], classes, source.labels_from)

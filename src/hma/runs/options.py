@@ -10,7 +10,7 @@ from torch import nn
 from hma.backbones.by_name import backbone_for, images_wanted, pooling_of
 from hma.backbones.named_backbone import Described, Pool
 from hma.config import HMAConfig
-from hma.data import Aim, PreparationOptions, is_builtin
+from hma.data import Aim, PreparationOptions, Shift, is_builtin
 from hma.errors import UserError, reason
 from hma.files import is_empty, no_lost_writes
 from hma.json_files import dataclass_from_json, read_json, write_json
@@ -45,6 +45,9 @@ class DataOptions:
     from."""
     time: str | None = None
     """Tables: a column of dates or numbers by which the earliest rows train and the latest test."""
+    shift: Shift | None = None
+    """Graphs: train on small ones and test on large (size), train on sparse ones and test on dense
+    (degree), or the reverse of that; by percentiles, in place of the shares."""
     skip_missing_labels: bool = False
     """Leave out rows without a label, and count them."""
     skip_bad_files: bool = False

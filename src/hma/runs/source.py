@@ -27,6 +27,7 @@ def prepared_from(
             data_root=root,
             download=download,
             options=options.preparation,
+            shift=options.shift,
         )
     if download:
         raise UserError(
@@ -42,6 +43,7 @@ def prepared_from(
             options=options.preparation,
             group=options.group,
             time=options.time,
+            shift=options.shift,
         )
 
 

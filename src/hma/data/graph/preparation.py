@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hma.data.graph.graph_source import GraphSource
 from hma.data.graph.store import Cut, Graphs, GraphStore, Laid
-from hma.data.graph.tu_folder import GraphFolder
 from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
@@ -99,7 +99,7 @@ class GraphPreparation(Preparation):
     def store(self, source: Source) -> GraphStore:
         """Return all graphs of a source with their features."""
         expect_kind(source, self.kind)
-        graphs = cast("GraphFolder", source)
+        graphs = cast("GraphSource", source)
         nodes, edges = graphs.nodes_before.diff(), graphs.edges_before.diff()
         codes, values = self._node_features(graphs)
         keys = {"edge_index": Laid(graphs.edges, edges, beside=True, step=nodes)}
@@ -112,7 +112,7 @@ class GraphPreparation(Preparation):
         table = one_hot if self.node_labels else torch.eye(self.degrees)
         return GraphStore(nodes, keys, finish=partial(_with_features, table))
 
-    def _node_features(self, graphs: GraphFolder) -> tuple[Tensor, Tensor]:
+    def _node_features(self, graphs: GraphSource) -> tuple[Tensor, Tensor]:
         """Return rows of the table of one-hot features ``(N, K)``, and numbers ``(N, A)``."""
         nodes = int(graphs.nodes_before[-1])
         codes, values = torch.empty(nodes, 0, dtype=torch.long), [torch.empty(nodes, 0)]
@@ -128,7 +128,7 @@ class GraphPreparation(Preparation):
             values.append(_standard(numbers, self.attributes))
         return codes, torch.cat(values, dim=1)
 
-    def _edge_features(self, graphs: GraphFolder) -> Tensor:
+    def _edge_features(self, graphs: GraphSource) -> Tensor:
         """Return what each edge says, ``(E, A)``."""
         features = []
         if self.edge_labels:
@@ -167,7 +167,7 @@ class GraphPreparation(Preparation):
         options: PreparationOptions,
     ) -> Self:
         """Learn from the graphs at ``places`` what a node's features are."""
-        graphs = cast("GraphFolder", source)
+        graphs = cast("GraphSource", source)
         chosen = torch.zeros(len(graphs), dtype=torch.bool)
         chosen[list(places)] = True
         nodes = torch.repeat_interleave(chosen, graphs.nodes_before.diff())  # (N,)
@@ -197,7 +197,7 @@ class GraphPreparation(Preparation):
         return make(degree=_moments(degrees))
 
 
-def _fitted_edges(graphs: GraphFolder, chosen: Tensor) -> dict[str, Any]:
+def _fitted_edges(graphs: GraphSource, chosen: Tensor) -> dict[str, Any]:
     if graphs.edge_labels is None and graphs.edge_attributes is None:
         raise UserError(
             f"{graphs.name} has neither edge labels nor edge attributes; leave edge_labels out"
@@ -224,7 +224,7 @@ def _pairs(numbers: Tensor | None, chosen: Tensor) -> Pairs:
     return () if numbers is None else tuple(map(_moments, numbers[chosen].T))
 
 
-def expected(graphs: GraphFolder, part: str, count: int) -> Tensor:
+def expected(graphs: GraphSource, part: str, count: int) -> Tensor:
     """Return labels or attributes of a source, or say that there are not as many as in training."""
     values: Tensor | None = getattr(graphs, part)
     given = 0 if values is None else values.shape[1]

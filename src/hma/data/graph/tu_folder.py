@@ -10,16 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hma.data.graph.graph_source import GraphSource
 from hma.data.graph.store import starts_of
 from hma.data.labels import expect_present, listed
-from hma.data.source import Source, files_fingerprint
+from hma.data.source import files_fingerprint
 from hma.errors import UserError
 from hma.files import expect_regular
 
 Integers = NDArray[np.int64]
 
 
-class GraphFolder(Source):
+class GraphFolder(GraphSource):
     """Graphs of a TU folder, whole in memory, laid end to end.
 
     Edges are read as they are listed, directed; self-loops are dropped and an edge that is
@@ -27,15 +28,7 @@ class GraphFolder(Source):
 
     Args:
         path: ``NAME`` with ``raw/NAME_A.txt`` inside, or the raw folder itself.
-
-    Shape:
-        - ``nodes_before``, ``edges_before``: ``(G + 1,)``, where each graph begins.
-        - ``edges``: ``(2, E)``, node numbers inside their own graph.
-        - ``node_labels``, ``node_attributes``: ``(N, K)`` or None.
-        - ``edge_labels``, ``edge_attributes``: ``(E, K)`` or None; read when first asked for.
     """
-
-    kind = "graph"
 
     def __init__(self, path: Path) -> None:
         adjacency = find_adjacency(path)
@@ -51,9 +44,6 @@ class GraphFolder(Source):
         self._read_edges(graph_of, order)
         self.node_labels = self._values("node_labels", np.int64, len(order), order)
         self.node_attributes = self._values("node_attributes", np.float64, len(order), order)
-
-    def __len__(self) -> int:
-        return len(self.nodes_before) - 1
 
     def _graph_of_nodes(self) -> tuple[Integers, int]:
         """Return the graph of each node, from 0, and the number of graphs."""
@@ -170,17 +160,6 @@ class GraphFolder(Source):
                 f"{file} must have {rows} lines, as the other files say, got {len(read)}"
             )
         return read
-
-    def out_degrees(self) -> Tensor:
-        """Return the number of edges that leave each node, ``(N,)``."""
-        starts = torch.repeat_interleave(self.nodes_before[:-1], self.edges_before.diff())
-        return torch.bincount(self.edges[0] + starts, minlength=int(self.nodes_before[-1]))
-
-    def describe(self, place: int) -> str:
-        """Return the number of the graph and its size."""
-        both = (self.nodes_before, self.edges_before)
-        nodes, edges = (int(before[place + 1] - before[place]) for before in both)
-        return f"graph {place} ({nodes} nodes, {edges} edges)"
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the files."""

@@ -9,7 +9,7 @@ from hma.data import sets
 from hma.data.options import PreparationOptions
 from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.source import Source
-from hma.data.task_from_source import Prepared
+from hma.data.task_from_source import Prepared, prepare
 from hma.errors import UserError
 
 BUILTINS = tuple(name for one in sets.SETS for name in one.written)
@@ -44,6 +44,7 @@ def builtin(
     data_root: Path | None = None,
     download: bool = False,
     options: PreparationOptions | None = None,
+    shift: str | None = None,
 ) -> Prepared:
     """Return built-in data, split and prepared.
 
@@ -53,25 +54,32 @@ def builtin(
         data_root: Where the data is; ``$HMA_DATA`` or the cache folder if not given.
         download: Fetch the data if it is not there.
         options: Choices about the input, where the data leaves any.
+        shift: Divide graphs by size or degree, rather than as the data has it.
 
     Example:
         >>> prepared = builtin("digits:10", seed=0)
         >>> len(prepared.task.train), prepared.source.describe(prepared.places["train"][0])
         (100, 'image 1703')
     """
+    if shift is not None:
+        source = builtin_source(name, seed=seed, data_root=data_root, download=download)
+        return prepare(source, seed=seed, options=options, shift=shift)
     one, asked = _asked(name, seed=seed, data_root=data_root, download=download, options=options)
     return one.prepare(asked)
 
 
-def builtin_source(name: str, *, seed: int = 0, data_root: Path | None = None) -> Source:
+def builtin_source(
+    name: str, *, seed: int = 0, data_root: Path | None = None, download: bool = False
+) -> Source:
     """Return the rows of built-in data, all splits together.
 
     Args:
         name: One of ``BUILTINS``.
         seed: Decides what is left to chance.
         data_root: Where the data is.
+        download: Fetch the data if it is not there.
     """
-    one, asked = _asked(name, seed=seed, data_root=data_root)
+    one, asked = _asked(name, seed=seed, data_root=data_root, download=download)
     return one.prepare(asked).source if one.open is None else one.open(asked)
 
 

@@ -60,8 +60,12 @@ def _fetch_tu(address: str, name: str, folder: Path) -> None:
             target.write_bytes(texts[inside])
 
 
+def _source(asked: Asked) -> GraphFolder:
+    return tu_source(asked.found["name"] or "", asked.data_root, download=asked.download)
+
+
 def _prepared(asked: Asked) -> Prepared:
-    source = tu_source(asked.found["name"] or "", asked.data_root, download=asked.download)
+    source = _source(asked)
     return prepare(source, seed=asked.seed, validation=VALIDATION, test=TEST, options=asked.options)
 
 
@@ -69,5 +73,5 @@ SET = NamedSet(
     ("tu:NAME",),
     r"tu:(?P<name>[\w-]{1,100})",
     _prepared,
-    lambda asked: tu_source(asked.found["name"] or "", asked.data_root),
+    _source,
 )
