@@ -14,6 +14,7 @@ MODULES = (
     "dtd",
     "pets37",
     "flowers102",
+    "spurious_motif",
     "tu",
 )
 """Files of this folder that hold a data set, in the order they are listed to a user."""
