@@ -29,7 +29,8 @@ MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__", "__init__"}
 EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "cyclopts",
           "huggingface_hub", "transformers", "lightning", "onnx"]  # fmt: skip
 GROUND = {"errors", "files", "json_files", "tensor_files", "targets", "metrics", "extras",
-          "torchvision_ops", "printable", "loading", "line_search", "shares"}  # fmt: skip
+          "torchvision_ops", "printable", "loading", "line_search", "shares",
+          "feature_file"}  # fmt: skip
 """Modules that know nothing of the rest and may be imported by all."""
 
 

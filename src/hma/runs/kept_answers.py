@@ -4,8 +4,8 @@ import hashlib
 
 from torch import Tensor
 
+from hma.feature_file import read_features, write_features
 from hma.files import file_sha256
-from hma.methods.feature_file import read_features, write_features
 from hma.report.run.trial import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
 from hma.runs.candidates import MEMORY, PLAIN, Which, title

@@ -9,9 +9,9 @@ from torch import Tensor
 from hma.backbones import Frozen
 from hma.data import Preparation, Prepared, Source, Task, is_builtin, labelled_rows
 from hma.errors import UserError
+from hma.feature_file import read_features
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
-from hma.methods.feature_file import read_features
 from hma.methods.memory import WithMemory
 from hma.runs.folder import ENCODED, FEATURES, MEMORY, PLACES, Run
 from hma.runs.options import REMEDY
