@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.nn.utils import clip_grad_norm_
 
-from hma.attention import Chosen, Projected
 from hma.encoded_rows import EncodedRows
 from hma.keyed_rows import KeyedRows
+from hma.learning_vote import (
+    FAR,
+    Voters,
+    keys_of_normalised,
+    normalised,
+    squares,
+    voted,
+    without_padding,
+)
 from hma.momentum import evaluating
 from hma.queue import checked_rows
 from hma.slots import drawn_rows
-from hma.vote_weighing import MOST_HELD_OUT, answered, keys_of, weigh
-from hma.voting import VotingRead, hiding
+from hma.vote_weighing import MOST_HELD_OUT, Keys, answered, weigh
+from hma.voting import VotingRead
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -114,7 +123,6 @@ class _Learning:
         self.held_out: EncodedRows | None = None
         if held_out is not None and len(held_out.y):
             self.held_out = held_out.at_most(MOST_HELD_OUT)
-        self.labels = model.target.checked(rows.y, len(rows.y))
         self.slots = model.synthetic
         self.parts: list[nn.Module] = [vote]
         if self.slots is not None:
@@ -122,11 +130,22 @@ class _Learning:
         self.per_pass = -(-len(rows.y) // ROWS_A_STEP)
         self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
         self.every = max(CHECK_EVERY, self.per_pass)
+        self.ballots = self._ballots(model.target.checked(rows.y, len(rows.y)))
         self.stored: KeyedRows | None = None
+        views = [normalised(vote, rows.features)]
+        if self.held_out is not None:
+            views.append(normalised(vote, self.held_out.features))
         if model.real is not None and isinstance(model.real.queue, KeyedRows):
             self.stored = model.real.queue
             assert rows.ids is not None
             self.places = self.stored.find(rows.ids)  # (N,), -1 where a bounded memory has none
+            self.stored_ballots = self._ballots(self.stored.labels)
+            self.unseen = model.real.unseen()
+            self.hidden = FAR * (self.unseen < 0)  # places without a row
+            views.append(normalised(vote, self.stored.features))
+        self.view, *others = without_padding(views)
+        self.stored_view = others.pop() if self.stored is not None else None
+        self.held_out_view = others.pop() if others else None
 
     def run(self) -> int:
         """Return how many steps led to what is kept."""
@@ -136,7 +155,7 @@ class _Learning:
             optimizer = torch.optim.AdamW(
                 weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
             )
-            self.lay, best = self._look()  # with one row a class nothing can be learned from others
+            best = self._look()  # with one row a class nothing can be learned from others
             for step, places in zip(range(self.steps), self._batches(), strict=False):
                 for group in optimizer.param_groups:
                     group["lr"] = LEARNING_RATE * self._rate(step)
@@ -147,7 +166,7 @@ class _Learning:
                 self.tick()
                 if (step + 1) % self.every and step + 1 < self.steps:
                     continue
-                self.lay, loss = self._look()
+                loss = self._look()
                 if loss < best:
                     best, best_step, kept = loss, step + 1, self._state()
                 elif self.held_out is not None and step + 1 - best_step >= PATIENCE * self.every:
@@ -160,38 +179,45 @@ class _Learning:
 
     def _loss(self, places: Tensor) -> Tensor:
         """Return the loss of rows that are answered by others."""
-        vote, batch = self.vote, self.rows.at(places)
-        width = vote.to_keys.in_features
-        kept = torch.rand(width).to(batch.features) >= vote.dropout.p
+        vote, rows = self.vote, self.rows
+        kept = torch.rand(vote.to_keys.in_features).to(self.view) >= vote.dropout.p
         kept = kept / (1 - vote.dropout.p)  # the same features are dropped of all rows of a step
-        keys = vote.keys(batch.features, kept)
-        groups: list[Projected | Chosen] = []
+        keys = keys_of_normalised(vote, self.view.index_select(0, places), kept)
+        voters: list[Voters] = []
         if self.stored is not None:
-            groups += self._others(places, keys)
+            voters += self._others(places, keys)
         if self.slots is not None and self.slots.slots is not None:
-            groups.append(vote.at(vote.keys(self.slots.slots, kept), self.slots.labels))
-        each = self.model.target.loss(vote(batch.features, groups, keys)[0], batch.y)
+            there = vote.keys(self.slots.slots, kept)
+            voters.append(Voters(there, self._ballots(self.slots.labels), squares(there)))
+        each = self.model.target.loss(voted(vote, keys, voters), rows.y[places])
         if self.model.config.contrastive:
-            contrast = self.model.contrast(batch.features, batch.y, ids=batch.ids)
+            some = rows.at(places)
+            contrast = self.model.contrast(some.features, some.y, ids=some.ids)
             each = each + self.model.config.contrastive * contrast
-        return each.mean() if batch.weight is None else (each * batch.weight).mean()
+        return each.mean() if rows.weight is None else (each * rows.weight[places]).mean()
 
-    def _others(self, places: Tensor, keys: Tensor) -> list[Projected | Chosen]:
+    def _others(self, places: Tensor, keys: Tensor) -> list[Voters]:
         """Return the batch and stored rows; a row meets no copy of itself, unless it is to."""
         assert self.stored is not None
-        count, own = self.model.config.candidates, self.places[places]
-        drawn = self.stored.drawn(count)
-        hidden = ~self.stored.filled()
         if not self.model.config.leave_self_out:
-            bias = hiding(hidden[drawn], keys)
-            return [self.vote.at(self.lay[drawn], self.stored.labels[drawn], bias)]
-        absent = own < 0
-        mates = (own[:, None] == own) | absent  # rows that share an id are the same row
-        hidden[own[~absent]] = True  # the batch stands for them
-        return [
-            self.vote.at(keys, self.labels[places], hiding(mates, keys)),
-            self.vote.at(self.lay[drawn], self.stored.labels[drawn], hiding(hidden[drawn], keys)),
-        ]
+            return [self._drawn(self.lying)]
+        own = self.places[places]
+        stored = pad(self.lying.squares, (0, 1))
+        stored[own] = FAR  # the batch stands for them; the last place is that of rows not stored
+        unseen = (own[:, None] == own) | (own < 0)  # rows that share an id are the same row
+        mates = Voters(keys, self.ballots[places], squares(keys) + FAR * unseen)
+        return [mates, self._drawn(self.lying._replace(squares=stored[:-1]))]
+
+    def _drawn(self, stored: Voters) -> Voters:
+        """Return as many stored rows as answer in one step."""
+        count = self.model.config.candidates
+        if self.stored is None or count is None or count >= self.stored.size:
+            return stored
+        drawn = self.stored.drawn(count)
+        return Voters(*(part.index_select(0, drawn) for part in stored))
+
+    def _ballots(self, labels: Tensor) -> Tensor:
+        return self.model.target.ballots(labels).to(self.rows.features.dtype)
 
     def _batches(self) -> Iterator[Tensor]:
         device = self.rows.features.device
@@ -206,16 +232,22 @@ class _Learning:
         return min(1.0, (step + 1) / warmup) * (1 + math.cos(math.pi * done)) / 2
 
     @torch.no_grad()
-    def _look(self) -> tuple[Tensor, float]:
-        """Return where the stored rows lie now, and the loss of the held-out rows."""
+    def _look(self) -> float:
+        """See where the stored rows lie now, and return the loss of the held-out rows."""
         self.vote.eval()
-        rows = keys_of(self.model, self.vote)
-        loss, held_out = math.inf, self.held_out
-        if held_out is not None:
-            said = answered(self.vote, rows, self.vote.keys(held_out.features))
+        rows: list[Keys] = []
+        if self.stored is not None and self.stored_view is not None:
+            lie = keys_of_normalised(self.vote, self.stored_view)
+            self.lying = Voters(lie, self.stored_ballots, squares(lie) + self.hidden)
+            rows.append((lie, self.stored.labels, self.unseen))
+        if self.slots is not None and self.slots.slots is not None:
+            rows.append((self.vote.keys(self.slots.slots), self.slots.labels, None))
+        loss, held_out, view = math.inf, self.held_out, self.held_out_view
+        if held_out is not None and view is not None:
+            said = answered(self.vote, rows, keys_of_normalised(self.vote, view))
             loss = held_out.mean(self.model.target.loss(said, held_out.y))
         self.vote.train()
-        return rows[0][0], loss
+        return loss
 
     def _state(self) -> list[dict[str, Tensor]]:
         return [{n: v.clone() for n, v in part.state_dict().items()} for part in self.parts]

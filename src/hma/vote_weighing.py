@@ -31,7 +31,7 @@ def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
     """Set sharpness and share of the vote by held-out rows; return their loss with both."""
     assert vote.share is not None
     _sharpen(model, vote, held_out.at_most(MOST_HELD_OUT))
-    said = answered(vote, keys_of(model, vote), vote.keys(held_out.features))
+    said = answered(vote, _keys_of(model, vote), vote.keys(held_out.features))
     headed = completed(model.headed(held_out.features), said, model.target)
     target = model.target
     shares = fitted_shares(
@@ -44,7 +44,7 @@ def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
 def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
     """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
     learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
-    rows, queries = keys_of(model, vote), vote.keys(held_out.features)
+    rows, queries = _keys_of(model, vote), vote.keys(held_out.features)
 
     def cost(more: float) -> float:
         vote.log_sharpness.fill_(learned + more)
@@ -54,7 +54,7 @@ def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
     vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=16))
 
 
-def keys_of(model: "HMA", vote: VotingRead) -> list[Keys]:
+def _keys_of(model: "HMA", vote: VotingRead) -> list[Keys]:
     """Return keys, labels and bias of the stored rows, and of the slots."""
     found: list[Keys] = []
     if model.real is not None:
