@@ -9,9 +9,10 @@ from torch import nn
 import hma
 from hma import HMA, HMAConfig, key_learning
 from hma.config import ConfigError
+from hma.key_learning import _Learning
 from hma.keyed_rows import KeyedRows
+from hma.learning_vote import FAR
 from hma.targets import Classes, Number, SoftClasses, YesNo
-from hma.voting import VotingRead
 
 WIDTH = 6
 TARGETS = [Classes(3), Classes(1), SoftClasses(3), YesNo(2), Number(centre=5.0, scale=2.0)]
@@ -250,32 +251,40 @@ def test_a_memory_learned_last_is_sound_whatever_it_is_learned_from(case, held_o
 def test_no_row_is_answered_by_its_own_copy_while_keys_are_learned(monkeypatch, ids, queue_size):
     model, _, _ = model_of(rows=0, vote="mixed", queue_size=queue_size, candidates=3)
     x, y, ids = torch.arange(36.0).view(12, 3).sin(), torch.arange(12) % 3, torch.tensor([*ids])
-    known = model.backbone(x).detach()
-    drawn, looked = [], []
-    draw, vote = KeyedRows.drawn, VotingRead.forward
+    looked = []
+    others = _Learning._others
 
-    def noted_draw(store, count):
-        drawn.append(store.ids[draw(store, count)])
-        return store.find(drawn[-1]).clamp(min=0) if queue_size is None else draw(store, None)
-
-    def noted_vote(read, features, rows, keys=None):
-        found = vote(read, features, rows, keys)
-        if read.training:
-            which = torch.cdist(features, known).argmin(dim=1)
-            looked.append((ids[which], [one.detach()[0] for one in found.shares]))
+    def noted(learning, places, keys):
+        found = others(learning, places, keys)
+        looked.append((ids[places], found))
         return found
 
-    monkeypatch.setattr(KeyedRows, "drawn", noted_draw)
-    monkeypatch.setattr(VotingRead, "forward", noted_vote)
+    monkeypatch.setattr(_Learning, "_others", noted)
+    drawn = noted_draws(monkeypatch)
     model.learn_memory([(x, y, ids)])
     assert len(looked) == 20
-    for (own, (mates, stored)), places in zip(looked, drawn, strict=True):
-        same = own[:, None] == own
-        assert not mates[same].any()
-        columns = places if queue_size is None else model.real.queue.ids
-        assert not stored[own[:, None] == columns].any()
-        assert not stored[:, columns < 0].any()  # places that hold no row
-    assert any(mates.any() for _, (mates, _) in looked)
+    stored = model.memory_state().ids
+    for number, (own, (mates, rows)) in enumerate(looked):
+        hidden = mates.squares >= FAR  # (B, B)
+        assert hidden[own[:, None] == own].all()
+        columns = drawn[number] if drawn else stored
+        held = rows.squares[: len(columns)] >= FAR
+        assert held[torch.isin(columns, own)].all()
+        assert (rows.squares[len(columns) :] >= FAR).all()  # places that hold no row
+    assert not all((mates.squares >= FAR).all() for _, (mates, _) in looked)
+
+
+def noted_draws(monkeypatch):
+    """Return a list that is given the ids of the rows of every draw."""
+    drawn, draw = [], KeyedRows.drawn
+
+    def noted(store, count):
+        places = draw(store, count)
+        drawn.append(store.ids[places])
+        return places
+
+    monkeypatch.setattr(KeyedRows, "drawn", noted)
+    return drawn
 
 
 @pytest.mark.usefixtures("few_steps")

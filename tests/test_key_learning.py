@@ -233,3 +233,23 @@ def test_a_fresh_table_model_takes_the_state_of_a_fitted_one(tmp_path):
     again = hma.load(tmp_path / "m", binned_mlp(3, hidden=(8, WIDTH)))
     asked = clouds(9, seed=2)[0]
     assert torch.equal(again(asked), model(asked))
+
+
+def test_the_view_of_the_keys_is_not_made_while_the_backbone_trains():
+    seen = []
+
+    class Counting(nn.Flatten):
+        feature_dim = 3
+
+        def forward(self, x):
+            seen.append(len(x))
+            return super().forward(x)
+
+    model = HMA(nn.Linear(3, 4), 2, feature_dim=4, key_encoder=Counting())
+    x, y = torch.randn(6, 3), torch.tensor([0, 1] * 3)
+    logits = model(x)
+    assert seen == []
+    torch.testing.assert_close(logits, model.head(model.backbone.backbone(x)))
+    model.learn_memory([(x, y)])
+    model.eval()(x)
+    assert seen == [6, 6]

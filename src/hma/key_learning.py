@@ -34,11 +34,11 @@ from hma.voting import VotingRead
 if TYPE_CHECKING:
     from hma.model import HMA
 
-LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 1e-3, 0.01, 1.0, 0.05
-ROWS_A_STEP = 64
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 2e-3, 0.01, 1.0, 0.05
+ROWS_A_STEP = 128
 LEAST_STEPS, LEAST_PASSES = 1000, 8
 """Length of the learning, whichever is longer; held-out rows mostly end it before."""
-CHECK_EVERY, PATIENCE = 10, 10
+CHECK_EVERY, PATIENCE = 10, 5
 """Steps from one look at the held-out rows to the next, at least a pass, and how many looks in a
 row may bring nothing better."""
 WRITTEN_AT_ONCE = 1024

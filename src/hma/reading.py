@@ -20,6 +20,7 @@ from hma.queue import checked_ids
 from hma.reads import Trace, joint_read, projected, read_in_turn
 from hma.targets import Target
 from hma.tokens import LabelTokens
+from hma.views import TwoViews
 from hma.voting import VotingRead, voting_read
 
 
@@ -94,12 +95,18 @@ class MemoryReader(Growing):
             context: Inference context; the model's own if not given.
             ids: Sample ids ``(B,)``; in training a row does not read its own stored copy.
         """
-        return self.classify(self.backbone(x), context=context, ids=ids)
+        return self.classify(self._encoded(x), context=context, ids=ids)
 
     def output(self, x: Any, features: Tensor | None = None, ids: Tensor | None = None) -> Output:
         """Return the logits of a batch and its features, which may be known beforehand."""
-        features = self.backbone(x) if features is None else features
+        features = self._encoded(x) if features is None else features
         return Output(self.classify(features, ids=ids), features)
+
+    def _encoded(self, x: Any) -> Any:
+        """Return what the backbone makes of a batch, without what keys alone would read."""
+        if self.training and self.config.mixes and isinstance(self.backbone, TwoViews):
+            return self.backbone.without_keys(x)  # they learn when its training is over
+        return self.backbone(x)
 
     def classify(
         self, features: Tensor, *, context: Context | None = None, ids: Tensor | None = None

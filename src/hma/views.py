@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from hma.checks import expect_tensor, feature_dim_of
 
@@ -47,6 +48,10 @@ class TwoViews(nn.Module):
         features = expect_tensor("features", self.backbone(x))
         keys = expect_tensor("what key_encoder returns", self.key_encoder(x))
         return torch.cat([features, keys.to(features.dtype)], dim=1)
+
+    def without_keys(self, x: Any) -> Tensor:
+        """Return the features, with zeros where the key view would be."""
+        return pad(expect_tensor("features", self.backbone(x)), (0, self.key_width))
 
 
 def _key_width(key_encoder: nn.Module, given: int | None) -> int:

@@ -14,7 +14,7 @@ from hma.voting import MOST_SHARPENED, VotingRead
 if TYPE_CHECKING:
     from hma.model import HMA
 
-MOST_HELD_OUT = 1000
+MOST_HELD_OUT = 400
 """Held-out rows that are asked more than once."""
 MOST_SCORES = 2**22
 """Distances that are held at once."""
@@ -51,7 +51,7 @@ def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
         each = model.target.loss(answered(vote, rows, queries), held_out.y)
         return held_out.mean(each) * len(each) + more**2 / (2 * SPREAD**2)
 
-    vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=16))
+    vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=10))
 
 
 def _keys_of(model: "HMA", vote: VotingRead) -> list[Keys]:
