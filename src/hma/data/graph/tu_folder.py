@@ -12,19 +12,23 @@ from torch import Tensor
 
 from hma.data.graph.graph_source import GraphSource
 from hma.data.graph.store import starts_of
+from hma.data.kept_tensors import files_key, kept_tensors
 from hma.data.labels import expect_present, listed
 from hma.data.source import files_fingerprint
 from hma.errors import UserError
 from hma.files import expect_regular
 
 Integers = NDArray[np.int64]
+KEPT_FROM = 8_000_000
+"""Bytes of text from which on what was read is kept in the cache folder."""
 
 
 class GraphFolder(GraphSource):
     """Graphs of a TU folder, whole in memory, laid end to end.
 
     Edges are read as they are listed, directed; self-loops are dropped and an edge that is
-    listed twice counts once, as in PyG.
+    listed twice counts once, as in PyG. What large files say is kept in the cache folder, until
+    one of them changes.
 
     Args:
         path: ``NAME`` with ``raw/NAME_A.txt`` inside, or the raw folder itself.
@@ -37,13 +41,32 @@ class GraphFolder(GraphSource):
         self.folder = adjacency.parent
         self.name = adjacency.name.removesuffix("_A.txt")
         self.labels = self._graph_labels()
+        read = self._kept()
+        self.nodes_before, self.edges_before = read["nodes_before"], read["edges_before"]
+        self.edges, self._edge_lines = read["edges"], read["edge_lines"]
+        self._lines = int(read["lines"])
+        self.node_labels = read.get("node_labels")
+        self.node_attributes = read.get("node_attributes")
+        self._expect_labels()
+
+    def _kept(self) -> dict[str, Tensor]:
+        """Return what the files say of nodes and edges, read or from the cache."""
+        files = self._files()
+        if sum(file.stat().st_size for file in files.values()) < KEPT_FROM:
+            return self._read()
+        return kept_tensors("graphs", files_key("TU 1", files), self._read)
+
+    def _read(self) -> dict[str, Tensor]:
         graph_of, count = self._graph_of_nodes()
         order = np.argsort(graph_of, kind="stable")  # nodes of a graph need not stand together
         sizes = np.bincount(graph_of, minlength=count)
-        self.nodes_before = starts_of(torch.from_numpy(sizes))
-        self._read_edges(graph_of, order)
-        self.node_labels = self._values("node_labels", np.int64, len(order), order)
-        self.node_attributes = self._values("node_attributes", np.float64, len(order), order)
+        nodes_before = starts_of(torch.from_numpy(sizes))
+        read = {"nodes_before": nodes_before, **self._read_edges(graph_of, order, nodes_before)}
+        for part, dtype in (("node_labels", np.int64), ("node_attributes", np.float64)):
+            values = self._values(part, dtype, len(order), order)
+            if values is not None:
+                read[part] = values
+        return read
 
     def _graph_of_nodes(self) -> tuple[Integers, int]:
         """Return the graph of each node, from 0, and the number of graphs."""
@@ -60,17 +83,21 @@ class GraphFolder(GraphSource):
                 f"{graph_of.min() + 1}"
             )
         count = int(graph_of.max()) + 1
-        if self.labels is not None and len(self.labels) != count:
-            raise UserError(
-                f"{self._file('graph_labels')} must have a line for each of {count} graphs, got "
-                f"{len(self.labels)}"
-            )
-        if self.labels is None and count > len(graph_of):
+        labels = self.labels
+        if count > (len(graph_of) if labels is None else max(len(graph_of), len(labels))):
             raise UserError(
                 f"{self._file('graph_indicator')} names graph {count}, but there are only "
                 f"{len(graph_of)} nodes; number the graphs from 1 without gaps"
             )
         return graph_of, count
+
+    def _expect_labels(self) -> None:
+        """Raise unless every graph has a label, or none has."""
+        if self.labels is not None and len(self.labels) != len(self):
+            raise UserError(
+                f"{self._file('graph_labels')} must have a line for each of {len(self)} graphs, "
+                f"got {len(self.labels)}"
+            )
 
     def _graph_labels(self) -> list[str] | None:
         file = self._file("graph_labels")
@@ -88,12 +115,12 @@ class GraphFolder(GraphSource):
     @cached_property
     def edge_labels(self) -> Tensor | None:
         """Labels of each edge."""
-        return self._values("edge_labels", np.int64, self._lines, self._edge_lines)
+        return self._values("edge_labels", np.int64, self._lines, self._edge_lines.numpy())
 
     @cached_property
     def edge_attributes(self) -> Tensor | None:
         """Numbers of each edge."""
-        return self._values("edge_attributes", np.float64, self._lines, self._edge_lines)
+        return self._values("edge_attributes", np.float64, self._lines, self._edge_lines.numpy())
 
     def _values(self, part: str, dtype: type, rows: int, order: Integers) -> Tensor | None:
         """Return what a file says of each node or edge, in their order here."""
@@ -102,7 +129,10 @@ class GraphFolder(GraphSource):
             raise UserError(f"{self._file(part)} holds NaN or infinity; replace them")
         return None if read is None else torch.from_numpy(read[order])
 
-    def _read_edges(self, graph_of: Integers, order: Integers) -> None:
+    def _read_edges(
+        self, graph_of: Integers, order: Integers, nodes_before: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the edges, where each graph's begin, and the lines that they stand in."""
         read = self._rows("A", np.int64, None)
         ends = (np.empty((0, 2), np.int64) if read is None else read) - 1
         nodes, file = len(order), self._file("A")
@@ -124,19 +154,21 @@ class GraphFolder(GraphSource):
         place = np.empty_like(order)
         place[order] = np.arange(nodes)
         lines = np.flatnonzero(ends[:, 0] != ends[:, 1])
-        self._lines = len(ends)
-        ends = place[ends[lines]]
-        keys = ends[:, 0] * nodes + ends[:, 1]
+        placed = place[ends[lines]]
+        keys = placed[:, 0] * nodes + placed[:, 1]
         by_ends = np.argsort(keys, kind="stable")  # by source, then by target
         first = np.diff(keys[by_ends], prepend=-1) != 0
-        self._edge_lines = lines[by_ends[first]]
         once = keys[by_ends[first]]
         source, target = once // nodes, once % nodes
         graph = graph_of[order][source]
-        starts = self.nodes_before.numpy()[graph]
-        self.edges = torch.from_numpy(np.stack([source - starts, target - starts]))
-        counts = np.bincount(graph, minlength=len(self))
-        self.edges_before = starts_of(torch.from_numpy(counts))
+        starts = nodes_before.numpy()[graph]
+        counts = np.bincount(graph, minlength=len(nodes_before) - 1)
+        return {
+            "edges": torch.from_numpy(np.stack([source - starts, target - starts])),
+            "edges_before": starts_of(torch.from_numpy(counts)),
+            "edge_lines": torch.from_numpy(lines[by_ends[first]]),
+            "lines": torch.tensor(len(ends)),
+        }
 
     def _file(self, part: str) -> Path:
         return self.folder / f"{self.name}_{part}.txt"
@@ -163,8 +195,12 @@ class GraphFolder(GraphSource):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the files."""
+        return files_fingerprint(self._files())
+
+    def _files(self) -> dict[str, Path]:
+        """Return all files of the data set by name."""
         files = sorted(filter(Path.is_file, self.folder.glob(f"{self.name}_*.txt")))
-        return files_fingerprint({file.name: file for file in files})
+        return {file.name: file for file in files}
 
 
 def find_adjacency(path: Path) -> Path | None:
