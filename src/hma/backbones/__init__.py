@@ -4,7 +4,7 @@ from hma.backbones.binned_mlp import binned_mlp
 from hma.backbones.by_name import backbone_for, default_backbone
 from hma.backbones.cnn import cnn
 from hma.backbones.frozen import Frozen
-from hma.backbones.gnn import GCN, GIN
+from hma.backbones.gnn import GCN, GIN, gcn, gin
 from hma.backbones.mlp import mlp
 from hma.backbones.resnet import resnet18
 from hma.backbones.text import TransformerFeatures
@@ -20,6 +20,8 @@ __all__ = [
     "binned_mlp",
     "cnn",
     "default_backbone",
+    "gcn",
+    "gin",
     "mlp",
     "resnet18",
     "vit",

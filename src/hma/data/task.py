@@ -130,7 +130,9 @@ class Task:
         classes: Names of the classes in the order of their ids, of several yes/no labels, or of
             the one number: as many as the target has outputs.
         shape: Shape of one row as a backbone sees it: ``(features,)``, ``(channels, height,
-            width)``, ``(node features,)`` or ``(tokens,)``.
+            width)``, ``(node features,)``, with ``(..., edge features)`` where edges have any, or
+            ``(tokens,)``. Graphs whose nodes and edges hold integer codes: how many values each
+            column of a node's codes has, a 0, and how many each column of an edge's has.
         train, validation: Splits to learn from and to select by.
         tests: One or more named test splits.
         metric: What is reported and selected by; the target's first if not given.

@@ -2,16 +2,20 @@
 
 from functools import partial
 
+from hma.backbones.gnn.codes import features_of
 from hma.backbones.gnn.encoder import GraphEncoder
 from hma.backbones.gnn.kinds import GCN, GIN
+from hma.backbones.gnn.styles import STYLES, gcn, gin
 from hma.backbones.named_backbone import Asked, NamedBackbone
 
-__all__ = ["GCN", "GIN", "NAMED", "GraphEncoder"]
+__all__ = ["GCN", "GIN", "NAMED", "GraphEncoder", "gcn", "gin"]
 
 
 def _built(kind: type[GraphEncoder], asked: Asked) -> GraphEncoder:
-    nodes, *edges = asked.shape
-    return kind(nodes, edge_features=sum(edges))
+    """Return the default network; for codes, as molecules have them, OGB's."""
+    nodes, edges = features_of(asked.shape)
+    style = {} if isinstance(nodes, int) else STYLES["ogb"]
+    return kind(nodes, edge_features=edges, **style)
 
 
 NAMED = (
