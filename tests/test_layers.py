@@ -30,7 +30,7 @@ EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "ri
           "huggingface_hub", "transformers", "lightning", "onnx"]  # fmt: skip
 GROUND = {"errors", "files", "json_files", "tensor_files", "targets", "metrics", "extras",
           "torchvision_ops", "printable", "loading", "line_search", "shares",
-          "feature_file"}  # fmt: skip
+          "feature_file", "encoder_files"}  # fmt: skip
 """Modules that know nothing of the rest and may be imported by all."""
 
 

@@ -1,7 +1,5 @@
 """Text encoders of Hugging Face from a folder or the local cache."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +7,10 @@ from torch import nn
 
 from hma.backbones.named_backbone import NamedBackbone, Pool
 from hma.backbones.text import TransformerFeatures
-from hma.backbones.weights import load_weights, part_of_state, read_weights, shown
-from hma.errors import UserError, reason
-from hma.extras import needed, needed_beside_torchvision
+from hma.backbones.weights import load_weights, part_of_state, read_weights
+from hma.encoder_files import load_encoder
+from hma.errors import UserError
+from hma.extras import needed
 from hma.json_files import read_json
 
 POOLING = "1_Pooling/config.json"
@@ -30,29 +29,14 @@ def hf_backbone(
         weights: A local file to take the weights from instead.
         pooling: How a text becomes one vector; by default as :func:`pooling_of` says.
     """
-    transformers = needed_beside_torchvision("transformers", "this backbone", extra="text")
-    folder = Path(name).expanduser()
-    source = str(folder) if folder.is_dir() else name
-    try:
-        with _without_bars(transformers.utils.logging):
-            model, report = transformers.AutoModel.from_pretrained(
-                source, local_files_only=True, output_loading_info=True, trust_remote_code=False
-            )
-    except Exception as error:  # a damaged folder fails in many ways
-        raise UserError(_not_loaded(name, folder, error)) from error
-    absent = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
-    if absent and weights is None:
-        raise UserError(
-            f"hf:{name} lacks weights of its own encoder: {len(absent)} missing ({shown(absent)}); "
-            "give a folder with all of them"
-        )
+    model: Any = load_encoder(name, other_weights=weights is not None)
     most = getattr(model.config, "max_position_embeddings", None)
     if isinstance(most, int) and tokens > most:
         raise UserError(
             f"hf:{name} reads at most {most} tokens, the rows have up to {tokens}; "
             "prepare the texts with a smaller length"
         )
-    model = model.float().train()  # what from_pretrained returns is in eval mode
+    model.train()  # what is loaded is in eval mode
     if weights is not None:
         # a model with a head keeps its encoder's under the name of it
         state = part_of_state(read_weights(weights), f"{model.base_model_prefix}.")
@@ -88,29 +72,6 @@ def pooling_of(name: str) -> Pool:
             "choose with pooling 'mean' or 'cls'"
         )
     return "mean"
-
-
-def _not_loaded(name: str, folder: Path, error: Exception) -> str:
-    if folder.is_dir():
-        return f"hf:{name} cannot be loaded: {reason(error)}"
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        return f"hf:{name} names a folder that is not there; give one that save_pretrained wrote"
-    return (
-        f"hf:{name} is neither a folder nor in the local cache; fetch it once with "
-        f"`hf download {name}`, or give a folder that save_pretrained wrote"
-    )
-
-
-@contextmanager
-def _without_bars(logging: Any) -> Iterator[None]:
-    """Keep Hugging Face from drawing a bar for every file it reads."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 NAMED = (

@@ -69,6 +69,10 @@ class Source(ABC):
         """Return a picture of row ``place``; None where rows are no pictures."""
         return None
 
+    def facts(self) -> dict[str, Any]:
+        """Say in JSON values what a record should tell of the rows beside their name and hash."""
+        return {}
+
     @abstractmethod
     def fingerprint(self) -> str:
         """Return the SHA-256 of the content."""

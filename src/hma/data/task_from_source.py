@@ -124,6 +124,7 @@ def prepare_splits(
         "rows": {name: len(part.places) for name, part in parts.items()},
         "skipped files": sum(len(one.skipped) for one in (source, *given.values())),
         "fingerprint": source.fingerprint(),
+        **source.facts(),
         "preparation": preparation.facts(),
         **preparation.training_facts(options),
     }

@@ -16,19 +16,21 @@ def prepared_from(
     Args:
         options: What to open.
         download: Fetch built-in data that is not there.
-        progress: Shows how many pictures were decoded to learn from them how to prepare them.
+        progress: Shows how many rows were encoded or decoded before they could be prepared.
     """
     root = None if options.data_root is None else Path(options.data_root)
     if is_builtin(options.source):
         _expect_own_splits(options)
-        return builtin(
-            options.source,
-            seed=options.seed,
-            data_root=root,
-            download=download,
-            options=options.preparation,
-            shift=options.shift,
-        )
+        with counted(progress, "encoding") as told:
+            return builtin(
+                options.source,
+                seed=options.seed,
+                data_root=root,
+                download=download,
+                options=options.preparation,
+                shift=options.shift,
+                told=told,
+            )
     if download:
         raise UserError(
             f"download is for built-in data such as mnist or tu:PROTEINS, got {options.source}"

@@ -14,6 +14,8 @@ class GraphSource(Source):
         - ``edges``: ``(2, E)``, node numbers inside their own graph; an undirected edge is listed
           in both directions.
         - ``node_labels``, ``node_attributes``: ``(N, K)`` or None.
+        - ``node_vectors``: floats of any width ``(N, K)``, or None; where there are some they are
+          the features, as they are.
         - ``edge_labels``, ``edge_attributes``: ``(E, K)`` or None.
     """
 
@@ -23,6 +25,13 @@ class GraphSource(Source):
     edges: Tensor
     node_labels: Tensor | None = None
     node_attributes: Tensor | None = None
+    encoder_key: str = ""
+    """Hash or name of what made ``node_vectors``."""
+
+    @property
+    def node_vectors(self) -> Tensor | None:
+        """Features of each node that need no preparation; never copied as a whole."""
+        return None
 
     @property
     def edge_labels(self) -> Tensor | None:

@@ -38,6 +38,8 @@ class GraphPreparation(Preparation):
         degree: Mean and deviation of the degree in training, where one-hot would be too wide.
         attributes: Mean and deviation of each node attribute in training.
         edge_labels, edge_attributes: The same for edges, where they are used.
+        vectors: Width of features that come with the nodes and are taken as they are, alone.
+        encoder: Hash of what made these, so that another is noticed.
     """
 
     node_labels: tuple[tuple[int, ...], ...] = ()
@@ -46,6 +48,8 @@ class GraphPreparation(Preparation):
     attributes: Pairs = ()
     edge_labels: tuple[tuple[int, ...], ...] = ()
     edge_attributes: Pairs = ()
+    vectors: int = 0
+    encoder: str = ""
 
     kind = "graph"
     unlabelled = "add NAME_graph_labels.txt"
@@ -56,12 +60,16 @@ class GraphPreparation(Preparation):
         "attributes": list[list[float]],
         "edge_labels": Default(list[list[int]], []),
         "edge_attributes": Default(list[list[float]], []),
+        "vectors": Default(int, 0),
+        "encoder": Default(str, ""),
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.degrees <= LARGEST_ONE_HOT_DEGREE:
             raise ValueError(f"degrees must be from 0 to {LARGEST_ONE_HOT_DEGREE}")
+        if self.vectors < 0:
+            raise ValueError(f"vectors must be at least 0, got {self.vectors}")
         for values in (*self.node_labels, *self.edge_labels):
             if not values or list(values) != sorted(set(values)):
                 raise ValueError("labels of nodes and edges must be listed in order, each once")
@@ -75,7 +83,7 @@ class GraphPreparation(Preparation):
         """Number of values at a node, then at an edge if edges have any."""
         nodes = sum(map(len, self.node_labels)) + self.degrees + (self.degree is not None)
         edges = sum(map(len, self.edge_labels)) + len(self.edge_attributes)
-        return (nodes + len(self.attributes), *([edges] if edges else []))
+        return (nodes + len(self.attributes) + self.vectors, *([edges] if edges else []))
 
     def split(self, source: Source, places: Sequence[int] | None = None) -> Graphs:
         """Return graphs, collated in memory."""
@@ -104,6 +112,8 @@ class GraphPreparation(Preparation):
         codes, values = self._node_features(graphs)
         keys = {"edge_index": Laid(graphs.edges, edges, beside=True, step=nodes)}
         own = {"codes": codes, "values": values}
+        if self.vectors:
+            own["vectors"] = self._vectors(graphs)
         keys |= {name: Laid(each, nodes) for name, each in own.items() if each.shape[1]}
         if len(self.shape) > 1:
             keys["edge_attr"] = Laid(self._edge_features(graphs), edges)
@@ -128,6 +138,17 @@ class GraphPreparation(Preparation):
             values.append(_standard(numbers, self.attributes))
         return codes, torch.cat(values, dim=1)
 
+    def _vectors(self, graphs: GraphSource) -> Tensor:
+        """Return the vectors of the nodes if they are of the kind that was learned from."""
+        given = graphs.node_vectors
+        if given is None or given.shape[1] != self.vectors or graphs.encoder_key != self.encoder:
+            said = "none" if given is None else f"{given.shape[1]} numbers each"
+            raise UserError(
+                f"the nodes of {graphs.name} must have vectors of {self.vectors} numbers, from the "
+                f"encoder of the training graphs, got {said}; open it with that encoder"
+            )
+        return given
+
     def _edge_features(self, graphs: GraphSource) -> Tensor:
         """Return what each edge says, ``(E, A)``."""
         features = []
@@ -148,6 +169,7 @@ class GraphPreparation(Preparation):
         nodes += [f"degree, one-hot over {self.degrees}"] if self.degrees else []
         nodes += ["degree, standardised"] if self.degree is not None else []
         nodes += [f"{len(self.attributes)} attributes, standardised"] if self.attributes else []
+        nodes += [f"vector of {self.vectors} numbers, as it is"] if self.vectors else []
         edges = [f"label, one-hot over {len(values)}" for values in self.edge_labels]
         numbers = len(self.edge_attributes)
         edges += [f"{numbers} attributes, standardised"] if numbers else []
@@ -186,6 +208,8 @@ class GraphPreparation(Preparation):
             attributes=_pairs(attributes, nodes),
             **(_fitted_edges(graphs, chosen) if options.edge_labels else {}),
         )
+        if graphs.node_vectors is not None:
+            return make(vectors=graphs.node_vectors.shape[1], encoder=graphs.encoder_key)
         if labels is not None:
             return make(node_labels=_values(labels, nodes))
         if attributes is not None:
@@ -251,13 +275,15 @@ def _codes(labels: Tensor, kinds: tuple[tuple[int, ...], ...]) -> Tensor:
 
 
 def _with_features(table: Tensor, cut: Cut) -> Cut:
-    """Return a cut with features ``x`` in place of codes and values."""
+    """Return a cut with features ``x`` in place of codes, values and vectors."""
     parts = []
     if "codes" in cut:
         each = [table[column] for column in cut.pop("codes").unbind(dim=1)]
         parts.append(each[0] if len(each) == 1 else torch.stack(each).sum(dim=0))
     if "values" in cut:
         parts.append(cut.pop("values"))
+    if "vectors" in cut:
+        parts.append(cut.pop("vectors").float())  # whatever they are kept as
     return {**cut, "x": parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)}
 
 

@@ -16,6 +16,8 @@ MODULES = (
     "flowers102",
     "spurious_motif",
     "tu",
+    "graph_sst5",
+    "graph_twitter",
 )
 """Files of this folder that hold a data set, in the order they are listed to a user."""
 SETS: tuple[NamedSet, ...] = tuple(

@@ -1,6 +1,7 @@
 """Data that has a name: ``digits``, ``mnist:10``, ``tu:MUTAG``."""
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def builtin(
     download: bool = False,
     options: PreparationOptions | None = None,
     shift: str | None = None,
+    told: Callable[[int, int], None] | None = None,
 ) -> Prepared:
     """Return built-in data, split and prepared.
 
@@ -55,6 +57,7 @@ def builtin(
         download: Fetch the data if it is not there.
         options: Choices about the input, where the data leaves any.
         shift: Divide graphs by size or degree, rather than as the data has it.
+        told: Called with the rows that are encoded first, and of how many, where any are.
 
     Example:
         >>> prepared = builtin("digits:10", seed=0)
@@ -62,14 +65,20 @@ def builtin(
         (100, 'image 1703')
     """
     if shift is not None:
-        source = builtin_source(name, seed=seed, data_root=data_root, download=download)
+        source = builtin_source(name, seed=seed, data_root=data_root, download=download, told=told)
         return prepare(source, seed=seed, options=options, shift=shift)
-    one, asked = _asked(name, seed=seed, data_root=data_root, download=download, options=options)
+    where = {"data_root": data_root, "download": download}
+    one, asked = _asked(name, seed=seed, options=options, told=told, **where)
     return one.prepare(asked)
 
 
 def builtin_source(
-    name: str, *, seed: int = 0, data_root: Path | None = None, download: bool = False
+    name: str,
+    *,
+    seed: int = 0,
+    data_root: Path | None = None,
+    download: bool = False,
+    told: Callable[[int, int], None] | None = None,
 ) -> Source:
     """Return the rows of built-in data, all splits together.
 
@@ -78,8 +87,9 @@ def builtin_source(
         seed: Decides what is left to chance.
         data_root: Where the data is.
         download: Fetch the data if it is not there.
+        told: Called with the rows that are encoded first, and of how many, where any are.
     """
-    one, asked = _asked(name, seed=seed, data_root=data_root, download=download)
+    one, asked = _asked(name, seed=seed, data_root=data_root, download=download, told=told)
     return one.prepare(asked).source if one.open is None else one.open(asked)
 
 

@@ -21,6 +21,7 @@ class Asked:
         data_root: Where the data is; ``$HMA_DATA`` or the cache folder if not given.
         download: Whether it may be fetched.
         options: Choices about the input.
+        told: Called with the rows that are encoded or decoded, and of how many.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Asked:
     data_root: Path | None = None
     download: bool = False
     options: PreparationOptions | None = None
+    told: Callable[[int, int], None] | None = None
 
     def expect_no_options(self) -> None:
         """Raise if there are choices about data that is prepared in one way only."""

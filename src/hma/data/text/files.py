@@ -105,12 +105,17 @@ class TextFile(Source):
 
     def describe(self, place: int) -> str:
         """Return the text itself, cut short."""
-        text = " ".join(self._all[place].text.split())
-        return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+        return shortened(self._all[place].text)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the file."""
         return file_sha256(self.path)
+
+
+def shortened(text: str) -> str:
+    """Return a text on one line, cut short."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
 
 
 def present(labels: Sequence[str | None], where: str, first: int = 0) -> Sequence[Any]:

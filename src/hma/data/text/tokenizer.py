@@ -16,7 +16,7 @@ MOST_TOKENS = 512
 """Kept of a text where nothing less is said; some tokenizers claim to take any number."""
 
 
-def load_tokenizer(encoder: str) -> Any:
+def load_tokenizer(encoder: str, *, words: bool = False) -> Any:
     """Load the tokenizer of an encoder from a folder, or by name from the local cache.
 
     Nothing is downloaded.
@@ -24,17 +24,24 @@ def load_tokenizer(encoder: str) -> Any:
     Args:
         encoder: Folder of a Hugging Face model, a folder with one such folder inside (as a
             package ships it), or a name on the hub that is in the local cache.
+        words: For texts that come cut into words: each is read as after a space.
     """
     transformers = needed("transformers", "text")
+    choices = {"add_prefix_space": True} if words else {}
     # a name is looked up in the cache first: given one, transformers asks the hub all the same
-    folder = encoder_folder(encoder) if _is_folder(encoder) else _cached(encoder)
+    folder = found_folder(encoder)
     try:
         return transformers.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
+            str(folder), local_files_only=True, trust_remote_code=False, **choices
         )
     except Exception as error:  # a damaged file fails in many ways
         reason = shorten(f"{type(error).__name__}: {error}", REASON)
         raise UserError(f"no tokenizer can be loaded from {folder}: {reason}") from error
+
+
+def found_folder(encoder: str) -> Path:
+    """Return the folder of an encoder that :func:`load_tokenizer` takes."""
+    return encoder_folder(encoder) if _is_folder(encoder) else _cached(encoder)
 
 
 def _cached(name: str) -> Path:
@@ -82,7 +89,7 @@ def texts_wanted(encoder: str, tokenizer: Any) -> TextsWanted:
         encoder: Folder or name, as :func:`load_tokenizer` takes it.
         tokenizer: Its tokenizer.
     """
-    folder = encoder_folder(encoder) if _is_folder(encoder) else _cached(encoder)
+    folder = found_folder(encoder)
     said, model = _said(folder / "sentence_bert_config.json"), _said(folder / "config.json")
     limits = (
         said.get("max_seq_length"), tokenizer.model_max_length, model.get("max_position_embeddings")

