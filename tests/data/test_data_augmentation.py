@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hma.data import PreparationOptions, open_source, prepare
+from hma.data.draws import mixed
 from hma.data.image.array import ArrayImages
-from hma.data.image.crops import mixed
 from hma.data.image.preparation import ImagePreparation
 from hma.data.image.split import draws, shifted_and_mirrored
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
+from hma.data.draws import dice_of, words_of
 from hma.data.image.array import ArrayImages
-from hma.data.image.crops import THROWS, dice_of, part_of, parts_of, words_of
+from hma.data.image.crops import THROWS, part_of, parts_of
 from hma.data.image.files import ImageFiles
 from hma.errors import UserError
 from hma.torchvision_ops import ensure_torchvision

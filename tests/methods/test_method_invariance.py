@@ -1,14 +1,21 @@
 """Penalised methods: their loss, their warm-up, and that they compose and resume."""
 
-import os
-import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, rows, small_task
+from training_cases import (
+    EVERYTHING,
+    MEMORY,
+    Noisy,
+    Plain,
+    interrupted_at,
+    quietly,
+    rows,
+    small_task,
+)
 
 from hma.backbones import mlp
 from hma.data import InMemory
@@ -140,18 +147,6 @@ def test_the_memory_of_the_inner_method_is_written():
     assert len(state.labels) == MEMORY.queue_size
     assert learner.module.config is learner.inner.model.config
     assert record.setup["method"]["config"]["queue_size"] == MEMORY.queue_size
-
-
-def interrupted_at(learner, call: int):
-    calls, inner = iter(range(10**9)), learner.loss
-
-    def loss(batch):
-        if next(calls) == call:
-            os.kill(os.getpid(), signal.SIGINT)
-        return inner(batch)
-
-    learner.loss = loss
-    return learner
 
 
 @pytest.mark.parametrize("inner", [NOISY, MEMORIES], ids=["erm", "hma"])

@@ -1,8 +1,6 @@
 """Mixing with stored neighbours, against scikit-learn and a loop in float64."""
 
 import math
-import os
-import signal
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
-from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, rows, small_task
+from training_cases import (
+    EVERYTHING,
+    MEMORY,
+    Noisy,
+    Plain,
+    interrupted_at,
+    quietly,
+    rows,
+    small_task,
+)
 
 from hma.data import InMemory
 from hma.errors import UserError
@@ -224,17 +231,8 @@ def test_neighbours_compose_with_other_methods(inner, precision):
 def test_an_interrupted_run_ends_the_same(tmp_path):
     task, method = small_task(), knn(NOISY, neighbours=3, store=37)
     expected = trained(method, task, folder=tmp_path / "whole")[1]
-    learner, calls = method(task, 0), iter(range(100))
-    inner = learner.loss
-
-    def loss(batch):
-        if next(calls) == 4:
-            os.kill(os.getpid(), signal.SIGINT)
-        return inner(batch)
-
-    learner.loss = loss
     with pytest.raises(Interrupted):
-        quietly(learner, task, SHORT, folder=tmp_path / "parts")
+        quietly(interrupted_at(method(task, 0), 4), task, SHORT, folder=tmp_path / "parts")
     found = quietly(method(task, 9), task, SHORT, folder=tmp_path / "parts")
     assert found.repeatable() == expected.repeatable()
 

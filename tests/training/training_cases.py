@@ -1,5 +1,8 @@
 """Small tasks and learners that the tests of training share."""
 
+import os
+import signal
+
 import torch
 from torch import Tensor, nn
 
@@ -77,6 +80,19 @@ def plain_learner(task: Task, seed: int = 0, backbone=Plain):
 def quietly(learner, task, recipe, **options):
     options = {"seed": 0, "progress": SilentProgress()} | options
     return fit(learner, task, recipe, **options)
+
+
+def interrupted_at(learner: Learner, call: int) -> Learner:
+    """Return the learner, which presses Ctrl-C at its so many-th step."""
+    calls, inner = iter(range(10**9)), learner.loss
+
+    def loss(batch):
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return inner(batch)
+
+    learner.loss = loss
+    return learner
 
 
 EVERYTHING = Recipe(

@@ -9,7 +9,7 @@ from hma.data.preparation import Preparation
 from hma.data.sets.by_name import BUILTINS, builtin, is_builtin
 from hma.data.source import Source
 from hma.data.sources import open_source, stream
-from hma.data.task import Batch, InMemory, Kind, Split, Task, tensors_of
+from hma.data.task import Batch, InMemory, Kind, Mixed, Split, Task, tensors_of
 from hma.data.task_from_source import Prepared, labelled_rows, prepare
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Graphs",
     "InMemory",
     "Kind",
+    "Mixed",
     "Preparation",
     "PreparationOptions",
     "Prepared",

@@ -13,6 +13,26 @@ from hma.targets import Classes, Target
 Kind = Literal["table", "image", "graph", "text"]
 
 
+class Mixed(NamedTuple):
+    """Second labels of rows that stand between two: ``share * own label + (1 - share) * y``.
+
+    Shape:
+        - ``y``: as the target has it; ``share`` ``(B,)``: 1 for a row that has one label only.
+    """
+
+    y: Tensor
+    share: Tensor
+
+    @property
+    def made(self) -> Tensor:
+        """Which rows have two labels, ``(B,)``: no real ones, so no memory keeps them."""
+        return self.share < 1
+
+    def to(self, device: torch.device | str) -> "Mixed":
+        """Return the same on ``device``."""
+        return Mixed(self.y.to(device), self.share.to(device))
+
+
 class Batch(NamedTuple):
     """Rows of a split, ready for a backbone.
 
@@ -23,6 +43,7 @@ class Batch(NamedTuple):
         - ``environment`` ``(B,)``: which training environment a row is from; None for one.
         - ``features`` ``(B, F)``: what a frozen backbone makes of the rows, where that is known
           beforehand; ``x`` is then None.
+        - ``mixed``: second labels, where a method trains on rows between two; None for none.
     """
 
     x: Any
@@ -31,6 +52,7 @@ class Batch(NamedTuple):
     weight: Tensor | None = None
     environment: Tensor | None = None
     features: Tensor | None = None
+    mixed: Mixed | None = None
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on ``device``; ``x`` is a dict of tensors or has ``.to`` itself."""

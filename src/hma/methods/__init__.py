@@ -1,5 +1,6 @@
 """Rows of the tables: functions from a task and a seed to a learner."""
 
+from hma.methods.augmentation import drop_edge, drop_node, g_mixup, manifold_mixup, subgraph
 from hma.methods.batchformer import batchformer
 from hma.methods.erm import erm
 from hma.methods.invariance import ib_irm, irm, random_environments, vrex
@@ -15,12 +16,17 @@ __all__ = [
     "Output",
     "OutputModule",
     "batchformer",
+    "drop_edge",
+    "drop_node",
     "erm",
+    "g_mixup",
     "ib_irm",
     "irm",
     "knn",
+    "manifold_mixup",
     "npt",
     "random_environments",
+    "subgraph",
     "vrex",
     "with_hma",
 ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -283,7 +284,7 @@ class _KnownFeatures:
 
     def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
         """Return the rows at ``places``, the same in every epoch."""
-        parts = {name: values[places] for name, values in self.parts.items()}
+        parts: dict[str, Any] = {name: values[places] for name, values in self.parts.items()}
         return Batch(None, self.labels[places], places, **parts)
 
 

@@ -71,6 +71,19 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
         """Return the training loss of each row, ``(B,)``: the target's."""
         return self.target.loss(output.logits, batch.y)
 
+    def training_split(self, train: Split, seed: int) -> Split:
+        """Return the rows that the steps of a run go through; by default the training rows.
+
+        A method may change rows from epoch to epoch or put rows of its own after the others, which
+        keep their places. Memories, and whatever else asks for the training rows, get ``train``.
+        Every process of a run calls it once, a resumed run again, and must come to the same.
+
+        Args:
+            train: The training rows.
+            seed: Decides every random draw.
+        """
+        return train
+
     def before_training(self, train: Split, tick: Callable[[], None]) -> None:  # noqa: B027
         """Start from the training rows, before the first step of a run; by default from nothing.
 

@@ -59,7 +59,7 @@ class WithMemory(Learner):
         return self.model.losses(output, batch.y, ids=batch.ids)
 
     def after_step(self, batch: Batch) -> None:
-        """Write the batch into the queue and move the momentum encoder."""
+        """Write the real rows of the batch into the queue and move the momentum encoder."""
         if self.model.config.mixes:
             return  # rows are written once, when training is over
         x, features = self._encoded or (None, None)
@@ -67,7 +67,8 @@ class WithMemory(Learner):
         known = batch.features
         if known is None and x is batch.x:
             known = features
-        self.model.remember(batch.x, batch.y, features=known, ids=batch.ids)
+        made = None if batch.mixed is None else batch.mixed.made
+        self.model.remember(batch.x, batch.y, features=known, ids=batch.ids, ignore=made)
 
     def before_training(self, train: Split, tick: Callable[[], None]) -> None:
         """Start slots from training rows as the weights of now encode them, where they are to."""

@@ -11,7 +11,7 @@ from hma.data import Batch, Task
 from hma.errors import UserError
 from hma.methods.learner import Learner, Method
 from hma.methods.voting import mixed_with_neighbours
-from hma.methods.wrapping import WrappedLearner, WrappedModule
+from hma.methods.wrapping import WrappedLearner, WrappedModule, backbone_of
 from hma.output import Output
 from hma.queue import MemoryQueue, checked_rows, rows_of_all_ranks
 
@@ -104,7 +104,7 @@ class NearestNeighbours(WrappedLearner):
         self, inner: Learner, size: int, neighbours: int, share: float, temperature: float
     ) -> None:
         self.neighbours, self.share, self.temperature = neighbours, share, temperature
-        store = MemoryQueue(size, feature_dim_of(_backbone(inner), None), inner.target)
+        store = MemoryQueue(size, feature_dim_of(backbone_of(inner.module), None), inner.target)
         settings = f"neighbours={neighbours}, share={share}, temperature={temperature}"
         self._own = RememberingModule(inner.module, store, settings)
         self._features: Tensor | None = None
@@ -136,22 +136,9 @@ class NearestNeighbours(WrappedLearner):
         if self._features is None:
             raise RuntimeError("after_step stores the features of a step; call loss(batch) first")
         features, self._features = self._features, None
-        rows = checked_rows(self.target, features, batch.y, None, batch.ids)
+        ignore = None if batch.mixed is None else batch.mixed.made
+        rows = checked_rows(self.target, features, batch.y, ignore, batch.ids)
         self._own.store.write(rows_of_all_ranks(rows))
-
-
-def _backbone(learner: Learner) -> nn.Module:
-    """Return the backbone behind a learner, whatever is around it."""
-    module = learner.module
-    while isinstance(module, WrappedModule):
-        module = module.inner
-    backbone = getattr(module, "backbone", None)
-    if not isinstance(backbone, nn.Module):
-        raise UserError(
-            "method must build a module with a backbone whose features can be read, got "
-            f"{type(module).__name__}; give its encoder the name backbone"
-        )
-    return backbone
 
 
 def knn(

@@ -6,6 +6,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from hma.data import Batch, Split, Task
+from hma.errors import UserError
 from hma.methods.learner import Forward, Learner, OutputModule
 from hma.output import Output
 
@@ -70,6 +71,10 @@ class WrappedLearner(Learner):
         """Return the loss of each row of the inner learner."""
         return self.inner.losses(output, batch)
 
+    def training_split(self, train: Split, seed: int) -> Split:
+        """Return the rows that the inner learner trains on."""
+        return self.inner.training_split(train, seed)
+
     def before_training(self, train: Split, tick: Callable[[], None]) -> None:
         """Do what the inner learner does before the first step."""
         self.inner.before_training(train, tick)
@@ -91,3 +96,16 @@ class WrappedLearner(Learner):
     def use(self, context: str) -> None:
         """Switch the inner learner's context."""
         self.inner.use(context)
+
+
+def backbone_of(module: nn.Module) -> nn.Module:
+    """Return the backbone of a method's module, whatever is around it."""
+    while isinstance(module, WrappedModule):
+        module = module.inner
+    backbone = getattr(module, "backbone", None)
+    if not isinstance(backbone, nn.Module):
+        raise UserError(
+            "method must build a module with a backbone whose features can be read, got "
+            f"{type(module).__name__}; give its encoder the name backbone"
+        )
+    return backbone

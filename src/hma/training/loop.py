@@ -67,8 +67,9 @@ class Training:
         self.device, self.processes = fabric.device, fabric.world_size
         self._stepper = placed(learner, self.optimizer, fabric, recipe)
         least = LEAST_ROWS * self.processes
+        self.train = learner.training_split(task.train, seed)
         self.order = TrainingOrder(
-            task.train.labels, recipe.batch_size, seed, recipe.balance, least, recipe.drop_last
+            self.train.labels, recipe.batch_size, seed, recipe.balance, least, recipe.drop_last
         )
         per_pass = self.order.steps_per_epoch
         self.steps = recipe.steps_of(per_pass)
@@ -84,7 +85,7 @@ class Training:
         self.between_steps: Callable[[], None] = lambda: None
         balanced = recipe.balance == "loss"
         classes = task.target.table_rows
-        self._weights = class_weights(task.train.labels, classes) if balanced else None
+        self._weights = class_weights(self.train.labels, classes) if balanced else None
 
     @property
     def step(self) -> int:
@@ -161,7 +162,7 @@ class Training:
     def _batch(self, places: Tensor, passes: int) -> Batch:
         if self.processes > 1:
             places = places.tensor_split(self.processes)[self.fabric.global_rank]
-        batch = self.task.train.batch(places, epoch=passes)
+        batch = self.train.batch(places, epoch=passes)
         if self._weights is not None:
             balanced = self._weights[batch.y]
             given = batch.weight

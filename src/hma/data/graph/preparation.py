@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hma.data.graph.degrees import DegreeFeatures
 from hma.data.graph.graph_source import GraphSource
 from hma.data.graph.store import Cut, Graphs, GraphStore, Laid
 from hma.data.options import PreparationOptions
@@ -120,7 +121,14 @@ class GraphPreparation(Preparation):
         width = sum(map(len, self.node_labels))
         one_hot = torch.cat([torch.eye(width), torch.zeros(1, width)])
         table = one_hot if self.node_labels else torch.eye(self.degrees)
-        return GraphStore(nodes, keys, finish=partial(_with_features, table))
+        finish = partial(_with_features, table)
+        return GraphStore(nodes, keys, finish=finish, degree_features=self._degree_features())
+
+    def _degree_features(self) -> DegreeFeatures | None:
+        if self.node_labels or not (self.degrees or self.degree):
+            return None
+        known = {} if self.degree is None else {"moments": self.degree}
+        return DegreeFeatures(width=self.degrees, **known)
 
     def _node_features(self, graphs: GraphSource) -> tuple[Tensor, Tensor]:
         """Return rows of the table of one-hot features ``(N, K)``, and numbers ``(N, A)``."""
@@ -129,10 +137,11 @@ class GraphPreparation(Preparation):
         if self.node_labels:
             labels = expected(graphs, "node_labels", len(self.node_labels))
             codes = _codes(labels, self.node_labels)
-        elif self.degrees:
-            codes = graphs.out_degrees().clamp(max=self.degrees - 1)[:, None]
-        elif self.degree is not None:
-            values.append(_standard(graphs.out_degrees()[:, None], [self.degree]))
+        elif (degree := self._degree_features()) is not None:
+            if degree.width:
+                codes = degree.codes(graphs.out_degrees())[:, None]
+            else:
+                values.append(degree.of(graphs.out_degrees()))
         if self.attributes:
             numbers = expected(graphs, "node_attributes", len(self.attributes))
             values.append(_standard(numbers, self.attributes))

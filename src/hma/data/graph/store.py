@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hma.data.graph.degrees import DegreeFeatures
 from hma.data.task import Batch
 from hma.errors import UserError
 from hma.extras import needed
@@ -65,6 +66,8 @@ class GraphStore:
         keys: What they have, by key.
         finish: Makes what a batch holds of what was cut, such as features of codes.
         lists: What is no tensor, such as a name: one for each graph, by key.
+        degree_features: What node features made of degrees are, where there are any; every batch
+            carries it under this name.
     """
 
     def __init__(
@@ -74,11 +77,13 @@ class GraphStore:
         *,
         finish: Callable[[Cut], Cut] = lambda cut: cut,
         lists: Mapping[str, Sequence[Any]] | None = None,
+        degree_features: DegreeFeatures | None = None,
     ) -> None:
         self.nodes = nodes
         self.keys = keys
         self.finish = finish
         self.lists = lists or {}
+        self.carried = {} if degree_features is None else {"degree_features": degree_features}
 
     @classmethod
     def of(cls, graphs: Iterable[Graph]) -> "GraphStore":
@@ -115,6 +120,7 @@ class GraphStore:
         batch.update(
             {
                 **self.finish(parts),
+                **self.carried,
                 "batch": torch.repeat_interleave(nodes),  # (n,)
                 "ptr": starts_of(nodes),
             }

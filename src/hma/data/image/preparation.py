@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor
 
-from hma.data.image.crops import THROWS, dice_of, parts_of, words_of
+from hma.data.draws import dice_of, words_of
+from hma.data.image.crops import THROWS, parts_of
 from hma.data.image.files import ImageFiles
 from hma.data.image.folder import ImageFolder
 from hma.data.image.rows import ImageRows, Resizing, Shape

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hma.data.image.crops import mixed, words_of
+from hma.data.draws import mixed, words_of
 from hma.data.task import Batch
 
 PADDING = 4

@@ -1,0 +1,103 @@
+"""Manifold-Mixup: the head learns from features between two rows, with labels between theirs."""
+
+import math
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+
+from hma.data import Batch, Mixed, Task
+from hma.errors import UserError
+from hma.methods.augmentation.row_mixing import RowMixing, between
+from hma.methods.learner import Learner, Method
+from hma.methods.wrapping import WrappedModule, backbone_of
+from hma.output import Output
+
+
+class Drawn(NamedTuple):
+    """How a batch was mixed: partners ``(B,)``, the own share, and the features, ``(B, F)``."""
+
+    partners: Tensor
+    share: Tensor
+    features: Tensor
+
+
+@final
+class MixingModule(WrappedModule):
+    """Mix the backbone's features of a training batch before what follows the backbone sees them.
+
+    Args:
+        inner: Module of the inner method, with a ``backbone``.
+        alpha: Both parameters of the Beta distribution of the share.
+    """
+
+    def __init__(self, inner: nn.Module, alpha: float) -> None:
+        super().__init__(inner, f"ManifoldMixup, alpha={alpha}")
+        self.alpha = alpha
+        self.drawn: Drawn | None = None
+        """Of the last forward pass; None outside training."""
+        backbone_of(inner)
+
+    def output(self, x: Any, features: Tensor | None = None, *more: Any) -> Output:
+        """Return the logits of mixed features, and the features of the rows themselves."""
+        self.drawn = None
+        if not self.training:
+            return super().output(x, features, *more)
+        own = backbone_of(self.inner)(x) if features is None else features  # (B, F)
+        partners = torch.randperm(len(own), device=own.device)
+        alpha = torch.full((), self.alpha, device=own.device)
+        share = torch.distributions.Beta(alpha, alpha).sample()
+        mixed = between(own, own[partners], share)
+        self.drawn = Drawn(partners, share, mixed)
+        return super().output(x, mixed, *more)._replace(features=own)
+
+
+@final
+class ManifoldMixup(RowMixing):
+    """Train on mixed features; memories are given the features and labels of the rows themselves.
+
+    Args:
+        inner: Learner to wrap.
+        alpha: Both parameters of the Beta distribution of the share.
+    """
+
+    def __init__(self, inner: Learner, alpha: float) -> None:
+        self._mixing = MixingModule(inner.module, alpha)
+        super().__init__(inner, self._mixing)
+
+    def losses(self, output: Output, batch: Batch) -> Tensor:
+        """Return the loss of each row between its own label and that of its partner."""
+        drawn = self._mixing.drawn
+        if drawn is None:
+            return super().losses(output, batch)
+        output = output._replace(features=drawn.features)
+        first = super().losses(output, batch)
+        second = super().losses(output, _at(batch, drawn.partners))
+        return between(first, second, drawn.share)
+
+
+def _at(batch: Batch, partners: Tensor) -> Batch:
+    """Return the batch with the labels of its rows' partners."""
+    mixed = batch.mixed
+    if mixed is not None:
+        mixed = Mixed(mixed.y[partners], mixed.share[partners])
+    return batch._replace(y=batch.y[partners], mixed=mixed)
+
+
+def manifold_mixup(method: Method, *, alpha: float = 1.0) -> Method:
+    """Return ``method`` trained on features between those of two rows of the batch.
+
+    ``share * own + (1 - share) * partner's``, features and losses alike, with one share for a
+    batch from Beta(alpha, alpha). Rows of any kind.
+
+    Args:
+        method: Method to wrap; its module has a ``backbone``.
+        alpha: 1 draws all shares alike, less draws them nearer to 0 and 1.
+    """
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise UserError(f"alpha must be finite and above 0, got {alpha}")
+
+    def build(task: Task, seed: int) -> ManifoldMixup:
+        return ManifoldMixup(method(task, seed), alpha)
+
+    return build

@@ -1,0 +1,134 @@
+"""Graphs that lose nodes and edges or are put together, against PyG."""
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="needs the graph extra", exc_type=ImportError)
+
+from graph_cases import WIDTH, laid_split, random_split
+from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import OneHotDegree
+from torch_geometric.utils import subgraph
+
+from hma.data import GraphStore, builtin
+from hma.data.graph.degrees import DegreeFeatures
+from hma.data.graph.surgery import joined, with_edges, with_nodes
+from hma.errors import UserError
+
+
+def some_graphs(count=7, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    graphs = []
+    for place in range(count):
+        nodes, edges = 2 + place, 3 * place
+        graphs.append(
+            Data(
+                x=torch.rand(nodes, 4, generator=generator),
+                edge_index=torch.randint(nodes, (2, edges), generator=generator),
+                edge_attr=torch.rand(edges, 3, generator=generator),
+                edge_weight=torch.rand(edges, generator=generator),
+                pos=torch.rand(nodes, 2, generator=generator),
+                y=torch.tensor([place]),
+                name=f"graph {place}",
+            )
+        )
+    return graphs
+
+
+def test_nodes_are_taken_out_and_numbered_on_as_pyg_does():
+    graphs = some_graphs()
+    batch = GraphStore.of(graphs).cut(torch.arange(7))
+    kept = torch.rand(batch.num_nodes) < 0.6
+    found = with_nodes(batch, kept)
+    edge_index, edges = subgraph(
+        kept,
+        batch.edge_index,
+        torch.arange(batch.num_edges),
+        relabel_nodes=True,
+        num_nodes=batch.num_nodes,
+    )
+    assert torch.equal(found.edge_index, edge_index)
+    for key in ("edge_attr", "edge_weight"):
+        assert torch.equal(found[key], batch[key][edges])
+    for key in ("x", "pos", "batch"):
+        assert torch.equal(found[key], batch[key][kept])
+    sizes = [int((batch.batch[kept] == graph).sum()) for graph in range(7)]
+    assert found.ptr.diff().tolist() == sizes
+    assert torch.equal(found.y, batch.y)
+    assert found.name == batch.name
+    assert torch.equal(batch.x, Batch.from_data_list(graphs).x), "the batch itself is as it was"
+
+
+def test_edges_are_taken_out_with_what_they_have():
+    batch = GraphStore.of(some_graphs()).cut(torch.arange(7))
+    kept = torch.rand(batch.num_edges) < 0.5
+    found = with_edges(batch, kept)
+    assert torch.equal(found.edge_index, batch.edge_index[:, kept])
+    assert torch.equal(found.edge_attr, batch.edge_attr[kept])
+    assert torch.equal(found.edge_weight, batch.edge_weight[kept])
+    assert torch.equal(found.x, batch.x)
+    assert torch.equal(found.ptr, batch.ptr)
+
+
+@pytest.mark.parametrize("of", ["nodes", "edges"])
+def test_one_hot_degrees_are_those_of_the_graph_that_is_left(of):
+    batch = random_split(12, seed=4).batch(torch.arange(12)).x
+    kept = torch.rand(batch.num_nodes if of == "nodes" else batch.num_edges) < 0.7
+    found = (with_nodes if of == "nodes" else with_edges)(batch, kept)
+    plain = Data(edge_index=found.edge_index, num_nodes=len(found.x))
+    expected = OneHotDegree(max_degree=40)(plain).x
+    beyond = expected[:, WIDTH - 1 :].sum(dim=1, keepdim=True)  # the last column holds them all
+    assert torch.equal(found.x, torch.cat([expected[:, : WIDTH - 1], beyond], dim=1))
+
+
+def test_standardised_degrees_are_counted_again_and_what_follows_stays():
+    features = DegreeFeatures(moments=(2.0, 4.0))
+    split = laid_split([(3, [(0, 1), (1, 2)])], [0], features)
+    batch = split.batch(torch.tensor([0])).x
+    batch.x = torch.cat([batch.x, torch.tensor([[5.0], [6.0], [7.0]])], dim=1)
+    found = with_edges(batch, torch.tensor([True, True, False, False]))  # of 0-1 and 1-2
+    degrees = torch.bincount(found.edge_index[0], minlength=3)
+    expected = torch.stack([(degrees - 2) / 4, torch.tensor([5.0, 6.0, 7.0])], dim=1)
+    torch.testing.assert_close(found.x, expected)
+
+
+def test_other_numbers_of_nodes_are_refused():
+    graph = Data(
+        edge_index=torch.tensor([[0], [1]]), x=torch.ones(2, 1), root_index=torch.tensor([1])
+    )
+    batch = GraphStore.of([graph]).cut(torch.tensor([0]))
+    with pytest.raises(UserError, match=r"edge_index alone .* got 'root_index'; leave it out"):
+        with_nodes(batch, torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 1, 3, 0, 2], [3, 4, 0, 1, 2]])
+def test_joined_graphs_are_those_of_both_in_the_order_asked_for(order):
+    graphs = [
+        (3, [(0, 1), (1, 2)]),
+        (1, []),
+        (4, [(0, 3), (1, 3), (2, 3)]),
+        (2, [(0, 1)]),
+        (5, [(0, 4), (1, 2)]),
+    ]
+    whole = laid_split(graphs, [0] * 5)
+    first, second = (whole.batch(torch.tensor(places)).x for places in ([0, 1, 2], [3, 4]))
+    found = joined(first, second, torch.tensor(order))
+    expected = whole.batch(torch.tensor(order)).x
+    for key in ("x", "edge_index", "batch", "ptr"):
+        assert torch.equal(found[key], expected[key]), key
+    assert found.num_graphs == 5
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["IMDB-BINARY", "REDDIT-BINARY"])
+def test_what_a_real_batch_carries_makes_its_degree_features_again(data_root, name):
+    split = builtin(f"tu:{name}", seed=0, data_root=data_root).task.train
+    batch = split.batch(torch.arange(40)).x
+    assert batch.degree_features.columns == batch.x.shape[1]
+    assert torch.equal(batch.degree_features.renewed(batch.x, batch.edge_index), batch.x)
+
+
+@pytest.mark.data
+def test_a_batch_of_graphs_with_node_labels_carries_no_degrees(data_root):
+    split = builtin("tu:MUTAG", seed=0, data_root=data_root).task.train
+    assert "degree_features" not in split.batch(torch.arange(4)).x
