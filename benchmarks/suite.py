@@ -9,6 +9,7 @@ import torch
 from benchmarks.against_gemm import against_gemm
 from benchmarks.against_naive import against_naive
 from benchmarks.frozen_backbone import frozen_backbone
+from benchmarks.graph_steps import graph_steps
 from benchmarks.learned_memory import frozen_images, trained_tables
 from benchmarks.linear import linear
 from benchmarks.machine import this_machine
@@ -28,6 +29,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
         "linear": linear,
         "tables": trained_tables,
         "images": frozen_images,
+        "graphs": graph_steps,
     }
 )
 """Every benchmark by the name that ``only`` takes."""
