@@ -28,7 +28,7 @@ from hma.data import Task
 from hma.data.sets.colored_mnist import colored_mnist
 from hma.methods import batchformer, erm, ib_irm, irm, knn, npt, vrex
 from hma.methods.learner import BackboneFactory, Method
-from hma.tables import Budget, Problem, Row, Table, memory_row
+from hma.tables import Budget, Ladder, Problem, Row, Table, memory_row
 from hma.training import Recipe
 
 FLIPS = ((0.2, 0.1), (0.15, 0.08), (0.1, 0.06), (0.05, 0.04), (0.0, 0.02))
@@ -158,6 +158,7 @@ TABLE = Table(
         "alone, of a row trained to see its batch, is no robustness.",
         "The bottleneck of IB-IRM is small beside its penalty, so it comes out as IRM does.",
     ),
+    ladders=(Ladder(layer_norm=None),),
     curves={
         f"{backbone}-{size}": tuple(name(backbone, size, flips) for flips in FLIPS)
         for backbone in BACKBONES

@@ -28,7 +28,7 @@ from hma.backbones.by_name import backbone_for, default_backbone
 from hma.data import InMemory, Split, Task
 from hma.runs import RunOptions
 from hma.runs.folder import prepared_from
-from hma.tables import Budget, Problem, Table
+from hma.tables import Budget, Ladder, Problem, Table
 from hma.training import UserRecipe
 
 from ._memory_rows import ROWS
@@ -93,6 +93,7 @@ TABLE = Table(
     },
     baseline="ERM",
     ranked="HMA",
+    ladders=(Ladder(layer_norm=None, memory="HMA-paper"),),
     page="when-memory-helps",
     notes=(
         "Musk and Vowel have groups (molecules, speakers) that a random split mixes.",

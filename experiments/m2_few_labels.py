@@ -31,7 +31,7 @@ from hma.data.sets.digits import digits
 from hma.methods.cached_features import cached_features
 from hma.runs import RunOptions
 from hma.runs.folder import prepared_from
-from hma.tables import Budget, Problem, Table
+from hma.tables import Budget, Ladder, Problem, Table
 from hma.training import UserRecipe
 
 from ._memory_rows import ROWS
@@ -133,6 +133,7 @@ TABLE = Table(
     },
     baseline="ERM",
     ranked="HMA",
+    ladders=(Ladder(layer_norm=None, memory="HMA-paper"),),
     page="when-memory-helps",
     curves={name: tuple(f"{name}-{n}" for n in counts) for name, counts in LABELS.items()},
     notes=(

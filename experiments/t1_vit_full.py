@@ -15,7 +15,7 @@ _vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or fold
 name the folder with --experiments.
 """
 
-from hma.tables import Table
+from hma.tables import Ladder, Table
 
 from ._vit_tuning import SIZES, all_rows, budgets, set_problems
 
@@ -87,6 +87,7 @@ TABLE = Table(
     rows=all_rows(tuning="full", plain=PLAIN, memory=MEMORY, **SIZES),
     budgets=budgets(),
     baseline="vit",
+    ladders=(Ladder(plain="vit", layer_norm=None, param="param", memory="hma"),),
     published=PUBLISHED,
     seeds=(0, 1, 2),
 )

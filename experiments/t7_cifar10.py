@@ -19,7 +19,7 @@ from functools import partial
 from hma.backbones import resnet18
 from hma.data import Task, builtin
 from hma.methods import erm, npt
-from hma.tables import Budget, Problem, Row, Table, memory_row
+from hma.tables import Budget, Ladder, Problem, Row, Table, memory_row
 from hma.training import Recipe
 
 BATCH = 128
@@ -80,6 +80,7 @@ TABLE = Table(
         "paper": Budget(what="200 epochs on 50,000 images, 3 seeds", recipe=recipe, seeds=3),
     },
     baseline="ERM",
+    ladders=(Ladder(layer_norm=None),),
     published={
         "ERM": {"CIFAR10": (95.43, 0.01)},
         "ABD": {"CIFAR10": (95.40, 0.15)},

@@ -93,7 +93,10 @@ def test_absent_data_is_seen_before_any_work(toy):
     [
         (Row(), "row OWN: give it one of build and work"),
         (Row(build=erm, work=two_stages), "row OWN: give it one of build and work"),
-        (Row(work=two_stages, keep_weights=True), "row OWN: measure, keep_weights and search"),
+        (
+            Row(work=two_stages, keep_weights=True),
+            "row OWN: task, measure, keep_weights",
+        ),
     ],
 )
 def test_a_row_has_one_way_to_its_record(toy, row, message):

@@ -4,6 +4,7 @@ from hma.methods.augmentation import drop_edge, drop_node, g_mixup, manifold_mix
 from hma.methods.batchformer import batchformer
 from hma.methods.erm import erm
 from hma.methods.invariance import ib_irm, irm, random_environments, vrex
+from hma.methods.layer_norm import layer_norm
 from hma.methods.learner import Learner, Method, OutputModule
 from hma.methods.memory import with_hma
 from hma.methods.nearest import knn
@@ -23,6 +24,7 @@ __all__ = [
     "ib_irm",
     "irm",
     "knn",
+    "layer_norm",
     "manifold_mixup",
     "npt",
     "random_environments",

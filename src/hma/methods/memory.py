@@ -9,6 +9,7 @@ from torch import Tensor
 from hma.config import Context, HMAConfig
 from hma.data import Batch, Split, Task
 from hma.encoded_rows import EncodedRows
+from hma.errors import UserError
 from hma.key_learning import learn_memory
 from hma.keyed_rows import KeyedRows
 from hma.methods.learner import BackboneFactory, Learner, Method
@@ -19,6 +20,8 @@ from hma.slots import drawn_rows
 
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
+ANCHORS = "anchors"
+"""Context of the same method in which every row sees the same training rows."""
 
 ENCODED_AT_ONCE = 256
 """Training rows that are encoded at a time, where all of them are written again."""
@@ -35,16 +38,19 @@ class WithMemory(Learner):
     Args:
         model: What is trained.
         alone: Select and answer in context 'alone' first, as a deployed model predicts.
+        anchors: Training rows that stand in for the batch in one more context, 'anchors', where
+            rows see their batch; 0 leaves it out.
     """
 
-    def __init__(self, model: HMA, *, alone: bool = False) -> None:
+    def __init__(self, model: HMA, *, alone: bool = False, anchors: int = 0) -> None:
         super().__init__(model, model.target)
-        self.model = model
+        self.model, self.anchors = model, anchors
         self.contexts = ("alone",)
         if model.config.sees_batch:
             self.contexts = (
                 SEEING_THE_BATCH[-1:] + SEEING_THE_BATCH[:-1] if alone else SEEING_THE_BATCH
             )
+            self.contexts += (ANCHORS,) if anchors else ()
         self._encoded: tuple[Any, Tensor] | None = None
 
     def forward(self, batch: Batch) -> Output:
@@ -82,10 +88,13 @@ class WithMemory(Learner):
         self.model.set_slots(self.model.config.slot_init, features, labels)
 
     def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
-        """Write training rows again, with the weights of now, where rows vote by distance.
+        """Encode anchors, and rows that vote by distance, again with the weights of now.
 
         A memory with a bound keeps the rows it has, so that doing it twice is doing it once.
         """
+        if ANCHORS in self.contexts:
+            encoded = self._encode(train, anchor_places(len(train), self.anchors), tick)
+            self.model.set_anchors(features=torch.cat([features for _, features in encoded]))
         store = self.model.real.queue if self.model.real is not None else None
         if not isinstance(store, KeyedRows) or self.model.config.mixes:
             return
@@ -146,18 +155,33 @@ def _writes_what_it_reads(model: HMA) -> bool:
     return not any(part.training for part in model.backbone.modules())
 
 
-def with_hma(backbone: BackboneFactory, config: HMAConfig, *, alone: bool = False) -> Method:
+def anchor_places(rows: int, count: int) -> Tensor:
+    """Return which of so many training rows are the anchors: drawn by their number alone.
+
+    Example:
+        >>> anchor_places(rows=6, count=2).tolist(), anchor_places(rows=1, count=2).tolist()
+        ([2, 0], [0])
+    """
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(rows))[:count]
+
+
+def with_hma(
+    backbone: BackboneFactory, config: HMAConfig, *, alone: bool = False, anchors: int = 0
+) -> Method:
     """Return the method that gives ``backbone`` the memories of ``config``.
 
     Args:
         backbone: Makes the encoder.
         config: Sizes and switches.
         alone: Select epochs in context 'alone' instead of the paper's 'batch'.
+        anchors: Training rows of the context 'anchors', see :class:`WithMemory`.
     """
+    if not isinstance(anchors, int) or isinstance(anchors, bool) or anchors < 0:
+        raise UserError(f"anchors must be a whole number of at least 0, got {anchors!r}")
 
     def build(task: Task, seed: int) -> WithMemory:
         torch.manual_seed(seed)
         model = HMA(backbone(task), config=config, target=task.target)
-        return WithMemory(model, alone=alone)
+        return WithMemory(model, alone=alone, anchors=anchors)
 
     return build

@@ -1,10 +1,12 @@
 """Tables of the paper as things that run themselves: what is missing is measured, once."""
 
 from hma.tables.experiment_files import experiments_folder, find_table, load_table, load_tables
+from hma.tables.ladder import Ladder
 from hma.tables.measure_cell import absent_data, measure, work
 from hma.tables.memory_row import memory_row
 from hma.tables.processes import Processes
 from hma.tables.results import Failure, Results
+from hma.tables.row_answers import RowAnswers, kept_answers, row_answers
 from hma.tables.run_cells import Board, Outcome, run
 from hma.tables.search_settings import Trial, search
 from hma.tables.table import BUDGETS, FULL, Budget, Cell, Job, Problem, Row, Table
@@ -18,21 +20,25 @@ __all__ = [
     "Cell",
     "Failure",
     "Job",
+    "Ladder",
     "Outcome",
     "Problem",
     "Processes",
     "Record",
     "Results",
     "Row",
+    "RowAnswers",
     "Table",
     "Trial",
     "absent_data",
     "experiments_folder",
     "find_table",
+    "kept_answers",
     "load_table",
     "load_tables",
     "measure",
     "memory_row",
+    "row_answers",
     "run",
     "search",
     "work",

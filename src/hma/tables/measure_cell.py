@@ -61,7 +61,7 @@ def measure(
         with one_thread():
             return _worked(table, cell, folder, progress or SilentProgress())
     with one_thread():
-        task = limited(problem.task(cell.seed), table.budget(cell.budget).rows, seed=cell.seed)
+        task = _task(table, cell)
         learner = row.build(problem.backbone, **row.settings)(task, cell.seed)
         known = task
         if folder is not None:
@@ -79,6 +79,13 @@ def measure(
             return record
         measured = _measured(row.measure, learner, task, cell)
         return replace(record, measures=record.measures | measured)
+
+
+def _task(table: Table, cell: Cell) -> Task:
+    """Return the data of a cell, as its row sees it."""
+    whole, view = table.problems[cell.task].task(cell.seed), table.rows[cell.method].task
+    task = limited(whole, table.budget(cell.budget).rows, seed=cell.seed)
+    return task if view is None else view(task, cell.seed)
 
 
 def _worked(table: Table, cell: Cell, folder: Path | None, progress: Progress) -> Record:
@@ -135,7 +142,7 @@ def absent_data(table: Table, cells: Iterable[Cell]) -> dict[str, str]:
     for cell in first.values():
         row, problem = table.rows[cell.method], table.problems[cell.task]
         try:
-            task = problem.task(cell.seed)
+            task = _task(table, cell)
             if row.build is not None:
                 row.build(problem.backbone, **row.settings)(task, cell.seed)
         except MissingDataError as error:

@@ -6,7 +6,7 @@ from typing import Any
 from hma.config import ABLATIONS, HMAConfig
 from hma.methods import Method, with_hma
 from hma.methods.learner import BackboneFactory
-from hma.tables.table import Row
+from hma.tables.table import Measure, Row
 
 WORDS = {
     "param": "the two blocks without memory and without neighbours",
@@ -23,6 +23,8 @@ def memory_row(
     *,
     recipe: Mapping[str, Any] | None = None,
     search: Mapping[str, tuple[Any, ...]] | None = None,
+    measure: Measure | None = None,
+    anchors: int = 0,
     **config: Any,
 ) -> Row:
     """Return an HMA row of the paper's tables; fields that the ablation fixes are left out.
@@ -31,6 +33,8 @@ def memory_row(
         ablation: As :meth:`hma.HMAConfig.ablation` takes it.
         recipe: Fields of the recipe that are this row's own.
         search: What may be searched.
+        measure: What else than scores is measured.
+        anchors: Training rows of the context 'anchors', where rows see their batch.
         config: Fields of :class:`hma.HMAConfig`.
 
     Example:
@@ -40,14 +44,19 @@ def memory_row(
     fixed = ABLATIONS[ablation]
     free = {name: value for name, value in config.items() if name not in fixed}
     searched = {name: values for name, values in (search or {}).items() if name not in fixed}
+    if anchors and fixed.get("batch_attention", True):
+        free = {"anchors": anchors} | free
     return Row(
         build=_with_memory,
         settings={"ablation": ablation} | free,
         recipe=recipe or {},
         search=searched,
         what=WORDS[ablation],
+        measure=measure,
     )
 
 
-def _with_memory(backbone: BackboneFactory, *, ablation: str, **config: Any) -> Method:
-    return with_hma(backbone, HMAConfig.ablation(ablation, **config))
+def _with_memory(
+    backbone: BackboneFactory, *, ablation: str, anchors: int = 0, **config: Any
+) -> Method:
+    return with_hma(backbone, HMAConfig.ablation(ablation, **config), anchors=anchors)

@@ -13,6 +13,7 @@ from hma.errors import UserError, wrong_choice
 from hma.methods import Method
 from hma.methods.learner import BackboneFactory, Learner
 from hma.metrics import METRICS
+from hma.tables.ladder import Ladder
 from hma.training import Progress, Recipe, Record
 
 Published = tuple[float, float]
@@ -95,6 +96,8 @@ class Row:
         recipe: Fields of the recipe that are this row's own.
         search: What ``hma search`` tries, by name of a setting or of a field of the recipe.
         what: The method in a few words.
+        task: ``task(data, seed)`` returns the row's own view of the column's data, such as with
+            environments; None for the data as it is.
         measure: ``measure(learner, task)`` returns what else than scores is measured, in JSON
             values, for the record's ``measures``; the learner has the weights that are tested.
         keep_weights: Whether the weights are kept beside the record.
@@ -106,6 +109,7 @@ class Row:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     what: str = ""
+    task: Callable[[Task, int], Task] | None = None
     measure: Measure | None = None
     keep_weights: bool = False
 
@@ -153,10 +157,12 @@ class Table:
         baseline: The row that others are compared with, seed by seed.
         published: Row -> task -> mean and standard deviation, where the paper prints them.
         metric: What is reported, as a mean over the test splits.
+        beside: Other metrics that records hold, shown besides.
         seeds: Seeds of the protocol.
         notes: What a reader of the numbers must know.
         curves: For a figure: name of a curve -> its tasks, in order.
         ranked: For a suite: the row whose ranks over tasks the others are compared with.
+        ladders: Rows whose differences say what of a memory's gain is memory.
         page: Name of the document of its results, which tables may share; its key if not given.
     """
 
@@ -168,10 +174,12 @@ class Table:
     baseline: str
     published: Mapping[str, Mapping[str, Published]] = field(default_factory=dict)
     metric: str = "accuracy"
+    beside: tuple[str, ...] = ()
     seeds: tuple[int, ...] = tuple(range(10))
     notes: tuple[str, ...] = ()
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranked: str | None = None
+    ladders: tuple[Ladder, ...] = ()
     page: str | None = None
 
     def __post_init__(self) -> None:
@@ -187,11 +195,14 @@ class Table:
             for name in names:
                 if not SAFE.fullmatch(name):
                     yield f"{kind} {name!r} must be letters, digits and + . _ - (it names files)"
-        for kind, name in (("baseline", self.baseline), ("ranked", self.ranked or self.baseline)):
+        wanted = [("baseline", self.baseline), ("ranked", self.ranked or self.baseline)]
+        wanted += [("ladders", name) for ladder in self.ladders for name in ladder.rows]
+        for kind, name in wanted:
             if name not in rows:
                 yield wrong_choice(kind, name, rows)
-        if self.metric not in METRICS:
-            yield wrong_choice("metric", self.metric, tuple(METRICS))
+        for metric in (self.metric, *self.beside):
+            if metric not in METRICS:
+                yield wrong_choice("metric", metric, tuple(METRICS))
         if set(self.budgets) not in ({"smoke", "small", whole} for whole in FULL):
             whole = " or ".join(FULL)
             yield f"budgets must be smoke, small and {whole}, got {', '.join(self.budgets)}"
@@ -216,8 +227,8 @@ class Table:
         for name, row in self.rows.items():
             if (row.build is None) == (row.work is None):
                 yield f"row {name}: give it one of build and work"
-            if row.work is not None and (row.measure or row.keep_weights or row.search):
-                yield f"row {name}: measure, keep_weights and search are for a row with build"
+            if row.work is not None and (row.task or row.measure or row.keep_weights or row.search):
+                yield f"row {name}: task, measure, keep_weights and search are for one with build"
             for budget, one in self.budgets.items() if row.work is not None else ():
                 if one.rows is not None:
                     yield f"budget {budget}: rows must be None, {name} has work of its own"

@@ -25,8 +25,7 @@ def detail_sheets(
             titled("What rows see at test", group),
             ("method", "context", *labels),
             contexts,
-            "batch: the rest of a shuffled batch, as in the tables above; batch-sorted: of a batch "
-            "in the order of the file; alone: nothing but itself and the memories.",
+            _contexts_note(contexts),
             names=2,
         )
     splits = _lines(report, [(m, [e.splits if e else {} for e in held]) for m, held in entries])
@@ -39,6 +38,15 @@ def detail_sheets(
             f"The tables above have the mean of {' and '.join(report.splits)}.",
             names=2,
         )
+
+
+def _contexts_note(lines: Sequence[Sequence[Field]]) -> str:
+    note = (
+        "batch: the rest of a shuffled batch, as in the tables above; batch-sorted: of a batch in "
+        "the order of the file; alone: nothing but itself and the memories"
+    )
+    anchors = any(line[1].text == "anchors" for line in lines)
+    return f"{note}; anchors: the same training rows for all." if anchors else f"{note}."
 
 
 def _lines(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hma.files import written_whole
+from hma.report import gains
 from hma.report.table.figures import figure, standalone
 from hma.report.table.markdown import markdown, plain
 from hma.report.table.rank_views import rank_chart
@@ -37,7 +38,8 @@ def documents(tables: Iterable[Table], results: Results) -> dict[str, str]:
     """Return the files of the folder, by name: everything that has a record, in any budget."""
     found: dict[str, str] = {}
     lines = []
-    for table in sorted(tables, key=lambda table: table.key):
+    tables = sorted(tables, key=lambda table: table.key)
+    for table in tables:
         held = [report_of(table, name, results) for name in BUDGETS if name in table.budgets]
         measured = [report for report in held if report.records]
         if not measured:
@@ -53,8 +55,11 @@ def documents(tables: Iterable[Table], results: Results) -> dict[str, str]:
         for drawn in drawings.values():
             found |= {name: drawing for name, (_, drawing) in drawn.items()}
         lines += [_index_line(report, page) for report in measured]
+    over_all = gains.page(tables, results)
+    if over_all is not None:
+        found[gains.PAGE] = over_all
     if lines:
-        found[INDEX] = _index(lines)
+        found[INDEX] = _index(lines, over_all is not None)
     return found
 
 
@@ -87,7 +92,7 @@ def _drawings(report: TableReport) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _index(lines: list[str]) -> str:
+def _index(lines: list[str], over_all: bool) -> str:
     return "\n".join(
         [
             "# Measured tables and figures",
@@ -97,6 +102,7 @@ def _index(lines: list[str]) -> str:
             "| table | what | budget | cells measured |",
             "| --- | --- | --- | ---: |",
             *lines,
+            *([f"\nOver several tables: [what is memory?]({gains.PAGE})"] if over_all else []),
             "",
         ]
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from hma.metrics import METRICS
 from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
+from hma.report.table.beside import beside_sheets
 from hma.report.table.candidate_sheets import candidate_sheets
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
 from hma.report.table.permuted import permuted_sheet
@@ -30,6 +31,7 @@ def sheets(report: TableReport) -> tuple[Sheet, ...]:
     for group in report.groups:
         for tasks, labels, _ in _stretches(report, group):
             found += detail_sheets(report, group, tasks, labels)
+    found += beside_sheets(report)
     found += [permuted_sheet(report)] if report.permuted else []
     found.append(cost_sheet(report))
     return tuple(found)

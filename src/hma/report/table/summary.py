@@ -6,12 +6,13 @@ from dataclasses import replace
 from math import isfinite
 from statistics import fmean
 
-from hma.errors import UserError
 from hma.metrics import METRICS, Metric
+from hma.report.table.beside import beside_of
 from hma.report.table.candidates import deployments, with_candidates
 from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.permuted import permuted_of
 from hma.report.table.ranks import ranks_of
+from hma.report.table.record_scores import contexts_of, score
 from hma.report.table.table_report import (
     Average,
     Cost,
@@ -72,38 +73,12 @@ def summarise(
         commits=_counted(record.git_commit or "unknown" for record in held.values()),
         versions=_versions(held.values()),
         notes=table.notes,
-        warnings=tuple(_warnings(budget, held)),
+        warnings=tuple(_warnings(table, budget, held)),
         deployments=deployments(held),
         ranks=ranks_of(table, entries, methods),
+        beside=beside_of(held, table.beside),
         permuted=permuted_of(held, table.metric),
     )
-
-
-def score(record: Record, metric: str, context: str, split: str | None = None) -> float:
-    """Return a score as the paper writes it: of one test split, or the mean over all.
-
-    Args:
-        record: A finished run.
-        metric: Name of the metric.
-        context: Inference context.
-        split: Test split; None for the mean.
-    """
-    names = list(record.tests) if split is None else [split]
-    try:
-        values = [record.tests[name][context][metric] for name in names]
-        if not values:
-            raise KeyError("test splits")
-    except KeyError as error:
-        raise UserError(
-            f"the record of {record.name}, seed {record.seed}, has no {error.args[0]}: its table "
-            f"reports {metric} in context {context}; move the record away and measure it again"
-        ) from error
-    return settled(METRICS[metric].scale * fmean(values))
-
-
-def contexts_of(record: Record) -> list[str]:
-    """Return the inference contexts of a record, the learner's own first."""
-    return list(record.setup["method"]["contexts"])
 
 
 def _entries(
@@ -287,13 +262,14 @@ def _versions(records: Iterable[Record]) -> dict[str, dict[str, int]]:
     }
 
 
-def _warnings(budget: str, held: Mapping[Cell, Record]) -> Iterable[str]:
+def _warnings(table: Table, budget: str, held: Mapping[Cell, Record]) -> Iterable[str]:
     """Yield where numbers mean nothing, or rows were not measured on the same data."""
     if budget == "smoke":
         yield "Budget smoke only shows that every cell runs: these numbers mean nothing."
     seen: dict[tuple[str, int], set[str]] = {}
     for cell, record in held.items():
-        seen.setdefault((cell.task, cell.seed), set()).add(record.data_fingerprint)
+        if table.rows[cell.method].task is None:  # others have a view of their own, and say so
+            seen.setdefault((cell.task, cell.seed), set()).add(record.data_fingerprint)
     for (task, seed), fingerprints in sorted(seen.items()):
         if len(fingerprints) > 1:
             yield f"{task}, seed {seed}: not all rows were measured on the same data"

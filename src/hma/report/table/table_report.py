@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from hma.tables import Failure
 
+Place = tuple[str, str]
+"""A task and a row."""
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -208,6 +211,7 @@ class TableReport:
         warnings: What is wrong with the records as a whole.
         deployments: Of whole runs: metric -> task -> what is deployed against its candidates.
         ranks: Of a suite that compares ranks over tasks.
+        beside: Other metrics of the table -> by task and row, in the row's own context.
         permuted: Change of the score, by task and row, where labels of stored rows were permuted.
     """
 
@@ -220,7 +224,7 @@ class TableReport:
     seeds: tuple[int, ...]
     methods: Mapping[str, str]
     groups: tuple[Group, ...]
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[Place, Entry]
     costs: Mapping[str, Cost]
     cells: int
     records: int
@@ -233,7 +237,8 @@ class TableReport:
     warnings: tuple[str, ...]
     deployments: Mapping[str, Mapping[str, Deployed]] = field(default_factory=dict)
     ranks: Ranks | None = None
-    permuted: Mapping[tuple[str, str], Spread] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[Place, Spread]] = field(default_factory=dict)
+    permuted: Mapping[Place, Spread] = field(default_factory=dict)
 
     @property
     def has_published(self) -> bool:

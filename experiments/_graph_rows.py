@@ -1,0 +1,118 @@
+"""Rows that the tables on graphs share: plain, penalised, with memory, and selected on test."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from hma.config import HMAConfig
+from hma.data import Task
+from hma.methods import Method, erm, ib_irm, irm, layer_norm, vrex, with_hma
+from hma.methods.learner import BackboneFactory
+from hma.tables import Row, memory_row, row_answers
+
+WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0)
+"""Of a penalty, as the paper searched them."""
+Setting = Any
+"""A value, or a value for each task: a mapping from its name."""
+
+
+def by_task(make: Callable[..., Method]) -> Callable[..., Method]:
+    """Return how to build a row of which some settings are mappings from a task's name."""
+
+    def build(backbone: BackboneFactory, **settings: Setting) -> Method:
+        def method(task: Task, seed: int) -> Any:
+            own = {
+                name: value[task.name] if isinstance(value, Mapping) else value
+                for name, value in settings.items()
+            }
+            return make(backbone, **own)(task, seed)
+
+        return method
+
+    return build
+
+
+def plain_rows(batch: int) -> dict[str, Row]:
+    """Return the backbone with a linear head, and with a LayerNorm between.
+
+    Args:
+        batch: Rows of an evaluation.
+    """
+    measure = partial(row_answers, batch_size=batch)
+    return {
+        "ERM": Row(build=erm, what="the backbone and a linear head", measure=measure),
+        "LayerNorm": Row(
+            build=layer_norm, what="the same with a LayerNorm before the head", measure=measure
+        ),
+    }
+
+
+def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
+    """Return the rows of the paper's memories, and of the one that is the library's default.
+
+    Args:
+        batch: Rows of a training step and of an evaluation, and anchors.
+        sizes: Fields of :class:`hma.HMAConfig` for the paper's.
+    """
+    measure = partial(row_answers, batch_size=batch)
+    names = {"PARAM": "param", "RMA": "rma", "ABD": "abd", "ABD+SYN": "abd+syn", "HMA": "hma"}
+    found = {}
+    for name, ablation in names.items():
+        row = memory_row(ablation, measure=measure, anchors=batch, **sizes)
+        assert row.build is not None
+        found[name] = replace(row, build=by_task(row.build))
+    found["HMA-vote"] = Row(
+        build=_voting,
+        settings={"config": asdict(HMAConfig())},
+        what="the library's default memory: nearest stored rows answer beside the head",
+        measure=measure,
+    )
+    return found
+
+
+def penalty_rows(batch: int, weights: Mapping[str, Setting]) -> dict[str, Row]:
+    """Return IRM, V-REx and IB-IRM; the tasks have environments, such as random halves.
+
+    Args:
+        batch: Rows of an evaluation.
+        weights: Of each row's penalty.
+    """
+    measure = partial(row_answers, batch_size=batch)
+    kinds: dict[str, tuple[Callable[..., Method], dict[str, Setting], str]] = {
+        "IRM": (irm, {}, "gradient penalty for each environment"),
+        "V-REx": (vrex, {}, "variance of the environments' risks"),
+        # in CIGA's code the variance of the features counts once, whatever the weight
+        "IB-IRM": (ib_irm, {"bottleneck": 1.0}, "IRM and the variance of the features"),
+    }
+    return {
+        name: Row(
+            build=by_task(partial(_penalised, penalty)),
+            settings={"weight": weights[name], **more},
+            search={"weight": WEIGHTS},
+            what=what,
+            measure=measure,
+        )
+        for name, (penalty, more, what) in kinds.items()
+    }
+
+
+def oracle(row: Row) -> Row:
+    """Return a row that selects its epoch on the test rows: what no honest row can reach."""
+    return replace(row, task=selected_on_test, what=f"{row.what}; epoch selected on test")
+
+
+def selected_on_test(task: Task, seed: int) -> Task:
+    """Return a task that validates on its test rows; for rows that say so in their name."""
+    (split,) = task.tests.values()
+    return replace(task, validation=split, facts={**task.facts, "validation": "the test rows"})
+
+
+def _penalised(
+    penalty: Callable[..., Method], backbone: BackboneFactory, **settings: float
+) -> Method:
+    return penalty(erm(backbone), **settings)
+
+
+def _voting(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
+    return with_hma(backbone, HMAConfig.from_dict(config))
