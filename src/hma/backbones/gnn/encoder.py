@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.gnn.codes import Features, input_layer, width_of
+from hma.backbones.gnn.dropout import Dropout
 from hma.backbones.gnn.graph_batch import edges_of, graphs_of, node_features
 from hma.backbones.gnn.norm import BatchNorm
 from hma.backbones.gnn.virtual_node import VirtualNode
@@ -81,7 +82,7 @@ class GraphEncoder(nn.Module, ABC):
         widths = [width if embeds else width_of(in_features)] + [width] * (num_layers - 1)
         self.convolutions = nn.ModuleList(self.convolution(into, width) for into in widths)
         self.norms = nn.ModuleList(BatchNorm(width) for _ in widths)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         exchanges = num_layers - 1 if virtual_node else 0
         self.virtual_nodes = nn.ModuleList(VirtualNode(width, dropout) for _ in range(exchanges))
         self.virtual_start = nn.Parameter(torch.zeros(1, width)) if virtual_node else None
