@@ -7,7 +7,20 @@ from typing import Any
 
 from hma.config import HMAConfig
 from hma.data import Task
-from hma.methods import Method, erm, ib_irm, irm, layer_norm, vrex, with_hma
+from hma.methods import (
+    Method,
+    drop_edge,
+    drop_node,
+    erm,
+    g_mixup,
+    ib_irm,
+    irm,
+    layer_norm,
+    manifold_mixup,
+    subgraph,
+    vrex,
+    with_hma,
+)
 from hma.methods.learner import BackboneFactory
 from hma.tables import Row, memory_row, row_answers
 
@@ -33,15 +46,16 @@ def by_task(make: Callable[..., Method]) -> Callable[..., Method]:
     return build
 
 
-def plain_rows(batch: int) -> dict[str, Row]:
+def plain_rows(batch: int, name: str = "ERM") -> dict[str, Row]:
     """Return the backbone with a linear head, and with a LayerNorm between.
 
     Args:
         batch: Rows of an evaluation.
+        name: Of the first row.
     """
     measure = partial(row_answers, batch_size=batch)
     return {
-        "ERM": Row(build=erm, what="the backbone and a linear head", measure=measure),
+        name: Row(build=erm, what="the backbone and a linear head", measure=measure),
         "LayerNorm": Row(
             build=layer_norm, what="the same with a LayerNorm before the head", measure=measure
         ),
@@ -87,7 +101,7 @@ def penalty_rows(batch: int, weights: Mapping[str, Setting]) -> dict[str, Row]:
     }
     return {
         name: Row(
-            build=by_task(partial(_penalised, penalty)),
+            build=by_task(partial(_around, penalty)),
             settings={"weight": weights[name], **more},
             search={"weight": WEIGHTS},
             what=what,
@@ -95,6 +109,56 @@ def penalty_rows(batch: int, weights: Mapping[str, Setting]) -> dict[str, Row]:
         )
         for name, (penalty, more, what) in kinds.items()
     }
+
+
+def augmentation_rows(batch: int) -> dict[str, Row]:
+    """Return the augmentations of graphs and of features, each around the plain backbone.
+
+    Args:
+        batch: Rows of an evaluation.
+    """
+    kinds: dict[str, tuple[Callable[..., Method], dict[str, Setting], str]] = {
+        "DropEdge": (drop_edge, {"share": 0.2}, "a fifth of the edges left out, others each time"),
+        "DropNode": (drop_node, {"share": 0.2}, "a fifth of the nodes left out"),
+        "Subgraph": (subgraph, {"share": 0.2}, "a connected part of four fifths of the nodes"),
+        "Manifold-Mixup": (manifold_mixup, {"alpha": 1.0}, "features between those of two graphs"),
+        "G-Mixup": (
+            g_mixup,
+            {"share": 0.15, "groups": 10, "mixing": [0.005, 0.01]},
+            "new graphs between the graphons of two classes",
+        ),
+    }
+    return {
+        name: Row(
+            build=partial(_around, make),
+            settings=settings,
+            what=what,
+            measure=partial(row_answers, batch_size=batch),
+        )
+        for name, (make, settings, what) in kinds.items()
+    }
+
+
+def on_network(row: Row, network: Mapping[str, Any]) -> Row:
+    """Return a row whose backbone is built with arguments of its own, which records hold.
+
+    Args:
+        row: Of any method.
+        network: Keywords of the column's backbone.
+    """
+    assert row.build is not None
+    build = partial(_networked, row.build, tuple(network))
+    return replace(row, build=build, settings={**network, **row.settings})
+
+
+def _networked(
+    build: Callable[..., Method],
+    names: tuple[str, ...],
+    backbone: Callable[..., Any],
+    **settings: Any,
+) -> Method:
+    own = {name: settings.pop(name) for name in names}
+    return build(partial(backbone, **own), **settings)
 
 
 def oracle(row: Row) -> Row:
@@ -108,10 +172,9 @@ def selected_on_test(task: Task, seed: int) -> Task:
     return replace(task, validation=split, facts={**task.facts, "validation": "the test rows"})
 
 
-def _penalised(
-    penalty: Callable[..., Method], backbone: BackboneFactory, **settings: float
-) -> Method:
-    return penalty(erm(backbone), **settings)
+def _around(make: Callable[..., Method], backbone: BackboneFactory, **settings: Any) -> Method:
+    """Return a method around the plain backbone."""
+    return make(erm(backbone), **settings)
 
 
 def _voting(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
