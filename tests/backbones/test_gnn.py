@@ -15,6 +15,7 @@ from torch_geometric.data import Batch, Data
 
 import hma
 from hma.backbones.gnn import GCN, GIN, GraphEncoder
+from hma.backbones.gnn.edges import Edges
 
 WIDTH, INPUTS = 6, 3
 
@@ -419,6 +420,18 @@ def test_a_layer_is_that_of_pyg(kind, loops):
     torch.testing.assert_close(encoder.nodes(data), expected)
 
 
+@KINDS
+def test_a_layer_of_wide_features_is_that_of_pyg(kind):
+    data = simple_graph(6, seed=9)
+    data.x = torch.randn(6, 50, dtype=torch.float64)
+    own = kind(50, width=8).double().convolutions[0]
+    theirs = pyg.GINConv(own.nn) if kind is GIN else pyg.GCNConv(50, 8)
+    theirs.double().load_state_dict(own.state_dict())
+    source, target = data.edge_index
+    expected = theirs(data.x, data.edge_index)
+    torch.testing.assert_close(own(data.x, Edges(source, target, nodes=6)), expected)
+
+
 @pytest.mark.parametrize("kind", [GIN, GCN])
 def test_a_seed_gives_the_weights_that_pygs_layers_draw(kind):
     torch.manual_seed(3)
@@ -432,3 +445,23 @@ def test_a_seed_gives_the_weights_that_pygs_layers_draw(kind):
             theirs = pyg.GCNConv(into, WIDTH)
         for name, value in theirs.state_dict().items():
             torch.testing.assert_close(layer.state_dict()[name], value, rtol=0, atol=0)
+
+
+WITHOUT_MUCH = {
+    "no edges": (4, []),
+    "an isolated node": (3, [(0, 1), (1, 0)]),
+    "one node": (1, []),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("case", WITHOUT_MUCH)
+@pytest.mark.parametrize("order", ["relu-norm", "norm-relu"])
+def test_graphs_with_little_in_them_follow_the_formula_and_train(kind, case, order):
+    nodes, ends = WITHOUT_MUCH[case]
+    data = simple_graph(nodes, seed=0)
+    data.edge_index = torch.tensor(ends, dtype=torch.long).view(-1, 2).T
+    encoder = used(kind, order=order)
+    torch.testing.assert_close(encoder(data)[0], features_by_hand(encoder, data))
+    encoder.train()(Batch.from_data_list([data, data])).sum().backward()
+    assert all(torch.isfinite(value.grad).all() for value in encoder.parameters())
