@@ -73,13 +73,18 @@ class KeyedRows(MemoryQueue, Growing):
 
     @torch.no_grad()
     def forget(self, ids: Tensor) -> int:
-        """Take the rows of these samples out, and return how many there were."""
+        """Take the rows of these samples out, and return how many there were.
+
+        The others keep their order and a memory without a bound gives their places up, so that
+        every read is, to the last bit, that of a memory which never had them.
+        """
         kept = self.rows()
         stay = ~torch.isin(kept.ids, ids)
         count = len(stay) - int(stay.sum())
         if count:
             self.clear()
             super().write(MemoryRows(kept.features[stay], kept.labels[stay], kept.ids[stay]))
+            self.trim()
         return count
 
     @torch.no_grad()

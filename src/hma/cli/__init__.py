@@ -11,6 +11,8 @@ from hma.cli.answer import evaluate, predict
 from hma.cli.audit import audit
 from hma.cli.common_options import CommonFirst
 from hma.cli.explain import explain
+from hma.cli.living import forget, remember
+from hma.cli.memory import memory
 from hma.cli.option_problems import expect_usable
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
@@ -36,6 +38,7 @@ app = App(
 )
 COMMANDS = (
     *(quickstart, train, evaluate, predict, explain, audit, report),
+    *(remember, forget, memory),
     *(tables, run_command, search),
 )
 for command in COMMANDS:

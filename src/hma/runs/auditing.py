@@ -9,7 +9,7 @@ from hma.audited import Audit
 from hma.data import Source, Split, Task, labelled_rows
 from hma.errors import UserError
 from hma.files import FileError
-from hma.json_files import read_json, write_json
+from hma.json_files import Default, read_json, write_json
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.runs.folder import MEMORY, Run
@@ -21,7 +21,12 @@ from hma.training.auditing import audit_split
 AUDITS = "audit.json"
 SCHEMA = 1
 REMEDY = "remove it; hma audit makes it again"
-SHAPE = {"schema": int, "weights_sha256": str | None, "tests": dict[str, dict[str, Any]]}
+SHAPE = {
+    "schema": int,
+    "weights_sha256": str | None,
+    "tests": dict[str, dict[str, Any]],
+    "changes": Default(list[int], []),
+}
 CHEAP = 100_000_000
 """Pairs of a test row and a stored row up to which an audit takes seconds."""
 
@@ -43,7 +48,7 @@ def audit_run(run: Run, progress: Progress | None = None) -> dict[str, Audit]:
             f"{run.folder} has neither test nor validation rows to ask; give rows with --data"
         )
     found = _audits(learner, tested, task.metric, run.options, progress)
-    _write(run.folder, found, run.record(MEMORY))
+    _write(run.folder, found, run.record(MEMORY), run.living.chain)
     return found
 
 
@@ -93,8 +98,8 @@ def audit_if_cheap(
 
 
 def read_audits(run: Run) -> dict[str, Audit]:
-    """Return the audit of each test set; none where there is no file, or one of other weights."""
-    return _read(run.folder, run.record(MEMORY))
+    """Return the audit of each test set; none where there is no file, or one of another memory."""
+    return _read(run.folder, run.record(MEMORY), run.living.chain)
 
 
 def _tested(task: Task) -> dict[str, Split]:
@@ -124,21 +129,26 @@ def _audits(
     }
 
 
-def _write(folder: Path, found: Mapping[str, Audit], record: Record) -> None:
+def _write(
+    folder: Path, found: Mapping[str, Audit], record: Record, changes: tuple[int, ...] = ()
+) -> None:
     values = {
         "schema": SCHEMA,
         "weights_sha256": record.weights_sha256,
         "tests": {name: audit.to_json() for name, audit in found.items()},
+        **({"changes": list(changes)} if changes else {}),  # versions of the memory
     }
     write_json(folder / AUDITS, values, sealed=True)
 
 
-def _read(folder: Path, record: Record) -> dict[str, Audit]:
+def _read(folder: Path, record: Record, changes: tuple[int, ...] = ()) -> dict[str, Audit]:
     path = folder / AUDITS
     if not path.exists():
         return {}
     values = read_json(path, SHAPE, remedy=REMEDY)
     if values["schema"] != SCHEMA or values["weights_sha256"] != record.weights_sha256:
+        return {}
+    if tuple(values["changes"]) != changes:
         return {}
     try:
         return {name: Audit.from_json(one) for name, one in values["tests"].items()}

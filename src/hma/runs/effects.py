@@ -13,6 +13,7 @@ from hma.report.html import inline_picture
 from hma.report.numbers import decimals, signed
 from hma.report.run.groups import group_names, label_text
 from hma.runs.folder import Run
+from hma.runs.remembered import RememberedRows
 from hma.runs.training_data import place_of, training_features
 from hma.targets import Number, Target, YesNo
 
@@ -77,16 +78,15 @@ def effects_of(
         value = float(moved.by_class[place])
         yield Effect("class", change(value), groups[place], "its queue rows and slots")
     named: set[int] = set()
+    remembered = RememberedRows(run, training)
     for place in strongest(moved.queue, len(moved.queue)):
         sample = int(shares.queue_ids[place])
         if len(named) == top or sample < 0 or sample in named:
             continue
         named.add(sample)
-        source = place_of(run, training, sample)
         label = label_text(target, names, shares.queue_classes[place].tolist())
-        picture = inline_picture(training.thumbnail(source))
-        value = float(moved.queue[place])
-        yield Effect("training row", change(value), label, training.describe(source), picture)
+        shown = remembered.describe(sample), remembered.picture(sample)
+        yield Effect(remembered.kind(sample), change(float(moved.queue[place])), label, *shown)
     for place in strongest(moved.slots, top):
         number = place % run.options.config.slots_per_class
         label = groups[int(shares.slot_classes[place])]
@@ -106,8 +106,11 @@ def nearest_rows(
 ) -> tuple[tuple[NearRow, ...], int]:
     """Return the training rows whose features are nearest, and how many were compared.
 
-    Of more than ``COMPARED`` training rows those in the queue are compared.
+    Of more than ``COMPARED`` training rows those in the queue are compared, and of a memory that
+    was changed since those that it holds.
     """
+    if run.living.chain:
+        return _nearest_held(run, learner, training, features, top)
     samples = list(range(max(len(run.places.get("train", [])), 1)))
     if len(samples) > COMPARED:
         held = learner.model.memory_state().ids
@@ -133,3 +136,20 @@ def nearest_rows(
         for i, text in zip(order, texts, strict=True)
     ]
     return tuple(found), len(places)
+
+
+def _nearest_held(
+    run: Run, learner: WithMemory, training: Source, features: torch.Tensor, top: int
+) -> tuple[tuple[NearRow, ...], int]:
+    """Return the rows of a memory with a row for each sample whose features are nearest."""
+    held = learner.model.memory_state()
+    distances = (held.features - features).norm(dim=1)
+    target, names = run.preparation.target, run.preparation.classes
+    remembered = RememberedRows(run, training)
+    found = []
+    for place in distances.argsort(stable=True)[:top].tolist():
+        sample = int(held.ids[place])
+        label = label_text(target, names, held.labels[place].tolist())
+        shown = remembered.describe(sample), remembered.picture(sample)
+        found.append(NearRow(float(distances[place]), label, *shown))
+    return tuple(found), len(distances)

@@ -20,7 +20,8 @@ from hma.report.run.groups import group_names, label_text
 from hma.runs.effects import Effect, NearRow, effects_of, explained_in, nearest_rows
 from hma.runs.folder import MEMORY, Run
 from hma.runs.pieces import pieces_of
-from hma.runs.training_data import place_of, training_source
+from hma.runs.remembered import RememberedRows
+from hma.runs.training_data import training_source
 from hma.targets import Number, Target, YesNo
 
 NEIGHBOURS = 256
@@ -199,15 +200,15 @@ def _in_words(
     """Yield what was looked at; each source of rows is read once for all of them."""
     target, names = run.preparation.target, run.preparation.classes
     remembered = [seen.sample for seen in most if seen.kind == "queue" and seen.sample >= 0]
-    places = {sample: place_of(run, training, sample) for sample in remembered}
+    shown = RememberedRows(run, training)
     beside = [index + seen.index for seen in most if seen.kind == "batch"]
-    texts = dict(zip(places, training.describe_all(list(places.values())), strict=True))
+    texts = dict(zip(remembered, shown.seen(remembered), strict=True))
     neighbours = dict(zip(beside, rows.describe_all(beside), strict=True))
     for seen in most:
         if seen.kind == "queue" and seen.sample >= 0:
             label = label_text(target, names, seen.label)
-            picture = inline_picture(training.thumbnail(places[seen.sample]))
-            yield SeenRow("training row", seen.share, label, texts[seen.sample], picture)
+            said, picture = texts[seen.sample].what, shown.picture(seen.sample)
+            yield SeenRow(shown.kind(seen.sample), seen.share, label, said, picture)
         elif seen.kind == "batch":
             yield SeenRow("neighbour", seen.share, "", neighbours[index + seen.index])
         elif seen.kind == "slot":

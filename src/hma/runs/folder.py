@@ -1,32 +1,31 @@
 """A run folder, opened: its options, its preparation, its trained candidates."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import torch
 from torch import nn
 
 from hma.backbones import Frozen
 from hma.checkpoint import MANIFEST, load
 from hma.data import (
-    InMemory,
     Preparation,
     Prepared,
     Source,
-    Task,
     open_source,
     preparation_from_json,
 )
 from hma.errors import UserError
 from hma.json_files import read_json
 from hma.methods import Learner
+from hma.methods.completed import Completed
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.model import HMA
+from hma.runs.bare_task import RowShape, bare_task
 from hma.runs.candidates import (
     CANDIDATES,
     MEMORY,
@@ -39,8 +38,10 @@ from hma.runs.candidates import (
     title,
 )
 from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, read_deployment
+from hma.runs.memory_versions import CURRENT, Living, VersionStore
 from hma.runs.options import OPTIONS, REMEDY, RunOptions
 from hma.runs.source import prepared_from
+from hma.runs.version_in_use import with_classes, with_version
 from hma.training import Record
 from hma.training.kept_weights import load_weights
 
@@ -57,10 +58,18 @@ ENCODED = 32
 
 @dataclass(frozen=True)
 class Run:
-    """What ``hma train`` left behind in ``folder``."""
+    """What ``hma train`` left behind in ``folder``, and what its memory was taught since.
+
+    Args:
+        folder: Where.
+        options: What was asked for.
+        held: What the memory holds; that of the version in use, as it is when it is first asked
+            for, if not given.
+    """
 
     folder: Path
     options: RunOptions
+    held: Living | None = None
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -75,8 +84,27 @@ class Run:
             raise UserError(f"the run in {folder} did not finish; run its hma train command again")
         return run
 
+    @property
+    def versions(self) -> VersionStore:
+        """The versions of the memory."""
+        weights = self.record(MEMORY).weights_sha256
+        return VersionStore(self.folder / MEMORY, weights, len(self.places.get("train", [])))
+
+    @cached_property
+    def living(self) -> Living:
+        """What the memory that answers holds besides what training left."""
+        if self.held is not None:
+            return self.held
+        changed = (self.folder / MEMORY / CURRENT).exists()
+        return self.versions.living() if changed else Living()
+
     @cached_property
     def preparation(self) -> Preparation:
+        """What was fitted on the training rows, with the classes that the memory was taught."""
+        return with_classes(self.trained_preparation, self.living.classes)
+
+    @cached_property
+    def trained_preparation(self) -> Preparation:
         """What was fitted on the training rows."""
         path = self.folder / PREPARATION
         values = read_json(path, dict, remedy=REMEDY)
@@ -152,23 +180,39 @@ class Run:
             known = ", ".join(self.answering)
             raise UserError(f"{self.folder} has no {which!r}; it has {known}")
         if which == MIXTURE:
-            return self._mixture({name: self.learner(name) for name in self._shares})
-        if which == MEMORY:
-            return WithMemory(self._model(self._backbone), alone=True)
-        task = _bare_task(self.preparation)
+            return self._mixture(self._learners(self._shares))
+        return self._learners([which])[which]
+
+    def learners(self) -> dict[Which, Learner]:
+        """Return every candidate, and the mixture of the same objects if there is one."""
+        found = self._learners(self.candidates)
+        if MIXTURE in self.answering:
+            found[MIXTURE] = self._mixture(found)
+        return found
+
+    def _learners(self, names: Iterable[Which]) -> dict[Which, Learner]:
+        """Return candidates; classes that were added are the memory's to answer for."""
+        names, memory = list(names), None
+        if MEMORY in names or self.living.classes:
+            memory = WithMemory(self._model(self._backbone), alone=True)
+        found: dict[Which, Learner] = {}
+        for which in names:
+            if which == MEMORY and memory is not None:
+                found[which] = memory
+                continue
+            found[which] = self._as_trained(which)
+            if memory is not None and self.living.classes:
+                found[which] = Completed(found[which], memory)
+        return found
+
+    def _as_trained(self, which: Which) -> Learner:
+        task = bare_task(self.trained_preparation)
         method = method_of(which, task, self._backbone, self.options.config)
         learner = method(task, self.options.seed)
         path = self.folder / which / "weights.safetensors"
         load_weights(learner, path, self.record(which).weights_sha256, REMEDY)
         learner.module.eval()
         return learner
-
-    def learners(self) -> dict[Which, Learner]:
-        """Return every candidate, and the mixture of the same objects if there is one."""
-        found = {which: self.learner(which) for which in self.candidates}
-        if MIXTURE in self.answering:
-            found[MIXTURE] = self._mixture(found)
-        return found
 
     @property
     def _shares(self) -> Mapping[Which, float]:
@@ -201,34 +245,10 @@ class Run:
         with warnings.catch_warnings():  # a frozen backbone gets its weights from the run
             warnings.simplefilter("ignore")
             backbone = self.options.backbone_factory()
-        return backbone(_Shape(self.folder.name, self.preparation.kind, self.preparation.shape))
+        return backbone(RowShape(self.folder.name, self.preparation.kind, self.preparation.shape))
 
     def _model(self, backbone: nn.Module) -> HMA:
-        return load(self.folder / MODEL, backbone)
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """What a backbone needs to know of the data."""
-
-    name: str
-    kind: Any
-    shape: tuple[int, ...]
-
-
-def _bare_task(preparation: Preparation) -> Task:
-    """Return a task without rows: enough to build a learner whose weights are then replaced."""
-    none = InMemory(torch.empty(0), torch.empty(0, dtype=torch.long))
-    return Task(
-        name="rows to come",
-        kind=preparation.kind,
-        classes=preparation.classes,
-        shape=preparation.shape,
-        train=none,
-        validation=none,
-        tests={},
-        target=preparation.target,
-    )
+        return with_version(load(self.folder / MODEL, backbone), self.living)
 
 
 def rows_for(

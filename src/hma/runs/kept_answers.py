@@ -83,8 +83,10 @@ def _asked(run: Run, progress: Progress | None) -> dict[str, Tensor]:
 
 
 def _key(run: Run) -> str:
-    """Return a hash of all records: other weights give other answers."""
+    """Return a hash of all records and of the memory: other weights or rows answer otherwise."""
     digest = hashlib.sha256(b"answers 1")
     for which in run.candidates:
         digest.update(f"{which} {file_sha256(run.folder / which / 'record.json')}".encode())
+    if run.living.chain:
+        digest.update(f"memory {run.living.chain}".encode())
     return digest.hexdigest()

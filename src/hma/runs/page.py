@@ -3,9 +3,6 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from hma.data import Prepared, Split
 from hma.methods import Learner
 from hma.methods.cached_features import Tick
@@ -21,7 +18,7 @@ from hma.runs.auditing import read_audits
 from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
-from hma.runs.training_data import training_task, with_features
+from hma.runs.training_data import features_of, training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, counted, evaluation_order
 
@@ -145,17 +142,6 @@ def _candidates(run: Run) -> list[Candidate]:
         )
         for which in run.answering
     ]
-
-
-@torch.no_grad()
-def features_of(
-    learner: WithMemory, split: Split, batch_size: int, places: Tensor | None = None
-) -> Tensor:
-    """Return the features of rows ``(N, F)``: those that are known, or what the backbone makes."""
-    backbone = learner.model.backbone.eval()
-    wanted = torch.arange(len(split)) if places is None else places
-    batches = [split.batch(rows) for rows in torch.split(wanted, batch_size)]
-    return torch.cat([backbone(b.x) if b.features is None else b.features for b in batches])
 
 
 def _training_rows(prepared: Prepared, memory: WithMemory, train: Split) -> TrainingRows:

@@ -7,12 +7,11 @@ from torch import Tensor
 from hma.data import Source
 from hma.exact_parts import ExactParts
 from hma.explain import Explanation
-from hma.report.html import inline_picture
 from hma.report.numbers import counted, percent, plain
 from hma.report.run.groups import group_names, label_text
 from hma.runs.effects import Effect, strongest
 from hma.runs.folder import Run
-from hma.runs.training_data import place_of
+from hma.runs.remembered import RememberedRows
 from hma.targets import Number
 
 
@@ -68,8 +67,10 @@ def _training_rows(
 ) -> Iterator[Effect]:
     """Yield stored rows by the place they have in the source."""
     target, names = run.preparation.target, run.preparation.classes
-    places = [place_of(run, training, int(shares.queue_ids[place])) for place in named]
-    texts = training.describe_all(places)
-    for row, place, text, amount in zip(named, places, texts, amounts, strict=True):
+    remembered = RememberedRows(run, training)
+    samples = [int(shares.queue_ids[place]) for place in named]
+    seen = remembered.seen(samples)
+    for row, sample, said, amount in zip(named, samples, seen, amounts, strict=True):
         label = label_text(target, names, shares.queue_classes[row].tolist())
-        yield Effect("training row", amount, label, text, inline_picture(training.thumbnail(place)))
+        kind = remembered.kind(sample)
+        yield Effect(kind, amount, label, said.what, remembered.picture(sample))

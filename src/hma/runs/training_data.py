@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.backbones import Frozen
-from hma.data import Preparation, Prepared, Source, Task, is_builtin, labelled_rows
+from hma.data import Preparation, Prepared, Source, Split, Task, is_builtin, labelled_rows
 from hma.errors import UserError
 from hma.feature_file import read_features
 from hma.methods import Learner
@@ -51,6 +51,17 @@ def with_features(run: Run, task: Task, learner: Learner, progress: Progress | N
         )
 
 
+@torch.no_grad()
+def features_of(
+    learner: WithMemory, split: Split, batch_size: int, places: Tensor | None = None
+) -> Tensor:
+    """Return the features of rows ``(N, F)``: those that are known, or what the backbone makes."""
+    backbone = learner.model.backbone.eval()
+    wanted = torch.arange(len(split)) if places is None else places
+    batches = [split.batch(rows) for rows in torch.split(wanted, batch_size)]
+    return torch.cat([backbone(b.x) if b.features is None else b.features for b in batches])
+
+
 def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> Tensor | None:
     """Return what a frozen backbone made of training rows ``(N, F)``; None where that is gone.
 
@@ -83,7 +94,7 @@ def features_of_run(run: Run, prepared: Prepared) -> dict[str, Tensor] | None:
         prepared: The same source, divided by another seed.
     """
     facts = run.record(MEMORY).setup["task"]["facts"]
-    alike = _input_of(run.preparation) == _input_of(prepared.preparation)
+    alike = _input_of(run.trained_preparation) == _input_of(prepared.preparation)
     if not alike or "features" not in facts:
         return None
     kept = read_features(run.folder / FEATURES, facts["features"]["key"], {})

@@ -1,0 +1,144 @@
+"""Looking into a run's memory: rows by class, by nearness to an example, by what they decide."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hma.data import Source
+from hma.errors import UserError
+from hma.explain import explain
+from hma.files import written_whole
+from hma.methods.memory import WithMemory
+from hma.model import HMA
+from hma.momentum import evaluating
+from hma.runs.folder import MEMORY, Run
+from hma.runs.forgetting import ids_of_class
+from hma.runs.living import LivingMemory, MemoryRow
+from hma.runs.training_data import features_of, training_task, with_features
+from hma.runs.version_in_use import keyed_rows
+from hma.training import Progress
+
+PAIRS = 5_000_000
+"""Pairs of a row that is asked and a stored row that are looked at at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Rows of a memory in an order that was asked for.
+
+    Args:
+        rows: The rows.
+        measure: What ``values`` are, such as 'distance'; empty where there are none.
+        values: A number for each row.
+        of: How many rows there are to choose from.
+        note: What the numbers are about, in words.
+    """
+
+    rows: Sequence[MemoryRow]
+    measure: str
+    values: Sequence[float]
+    of: int
+    note: str = ""
+
+    @property
+    def header(self) -> list[str]:
+        """Names of the columns."""
+        return ["id", "label", *([self.measure] if self.measure else []), "what", "where"]
+
+    def lines(self) -> list[list[str]]:
+        """Return the cells of each row."""
+        numbers = [[f"{value:.6g}"] for value in self.values] or [[] for _ in self.rows]
+        return [
+            [str(row.id), row.label, *number, row.what, row.where]
+            for row, number in zip(self.rows, numbers, strict=True)
+        ]
+
+
+def search(
+    memory: LivingMemory,
+    *,
+    label: str | None = None,
+    like: tuple[Source, int] | None = None,
+    deciding: bool = False,
+    top: int | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """Return rows of a memory.
+
+    Args:
+        memory: Of a run.
+        label: Those of this class alone.
+        like: A row of a source and its place: the nearest to it come first.
+        deciding: Those with the largest part of the vote over the run's test rows come first.
+        top: How many; all if not given.
+        progress: Shows how far it is.
+    """
+    if like is not None and deciding:
+        raise UserError("give --like or --deciding, not both: rows have one order")
+    learner = memory.run.learner(MEMORY)
+    assert isinstance(learner, WithMemory)
+    store = keyed_rows(learner.model, str(memory.run.folder))
+    ids = store.rows().ids
+    values, measure, note, largest = None, "", "", False
+    if like is not None:
+        values, measure = _distances(memory.run, learner.model, *like), "distance"
+        note = f"nearest to {like[0].describe(like[1])}, by the keys that vote"
+    elif deciding:
+        values, asked = _decides(memory.run, learner, progress)
+        measure, largest = "share of the vote", True
+        note = f"share of the vote over {asked}"
+    chosen = torch.arange(len(ids))
+    if label is not None:
+        chosen = torch.nonzero(torch.isin(ids, ids_of_class(memory.run, store, label)))[:, 0]
+    if values is not None:
+        chosen = chosen[values[chosen].argsort(descending=largest, stable=True)]
+    of, chosen = len(chosen), chosen[:top]
+    return Found(
+        rows=memory.rows(ids[chosen].tolist()),
+        measure=measure,
+        values=[] if values is None else values[chosen].tolist(),
+        of=of,
+        note=note,
+    )
+
+
+@torch.no_grad()
+def _distances(run: Run, model: HMA, rows: Source, index: int) -> Tensor:
+    """Return how far each stored row is from a row of a source, by the keys of the vote."""
+    part = rows.up_to(index + 1)
+    if not 0 <= index < len(part):
+        raise UserError(f"--index must be from 0 to {len(part) - 1} for {rows.name}, got {index}")
+    batch = run.preparation.split(part, [index]).batch(torch.tensor([0]))
+    with evaluating(model):
+        features = model.encode_for_memory(batch.x) if batch.features is None else batch.features
+        assert model.vote is not None
+        held = model.vote.keys(keyed_rows(model).rows().features)
+        apart: Tensor = held - model.vote.keys(features)
+    return apart.square().sum(dim=1).sqrt()
+
+
+def _decides(run: Run, learner: WithMemory, progress: Progress | None) -> tuple[Tensor, str]:
+    """Return each stored row's part of the vote over the run's test rows, and which these are."""
+    task = with_features(run, training_task(run).task, learner, progress)
+    tests = task.tests or {"validation": task.validation}
+    name, split = next(iter(tests.items()))
+    if not len(split):
+        raise UserError(f"{run.folder} has neither test nor validation rows to ask; leave it out")
+    count = len(keyed_rows(learner.model).rows().ids)
+    total = torch.zeros(count, dtype=torch.double)
+    for some in torch.split(torch.arange(len(split)), max(1, PAIRS // max(count, 1))):
+        shares = explain(learner.model, features=features_of(learner, split, len(some), some)).queue
+        total += (shares / shares.sum(dim=1, keepdim=True).clamp(min=1e-12)).double().sum(dim=0)
+    return total / len(split), f"{len(split)} {name} rows"
+
+
+def write_rows(found: Found, path: Path) -> None:
+    """Write rows as CSV, whole or not at all."""
+    with written_whole(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as to:
+        writer = csv.writer(to)
+        writer.writerow(found.header)
+        writer.writerows(found.lines())

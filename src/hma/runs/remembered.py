@@ -1,0 +1,118 @@
+"""The rows that a run's memory holds, for a person to look at: trained on, or taught since."""
+
+import base64
+from collections.abc import Sequence
+from functools import cached_property
+from io import BytesIO
+from typing import TYPE_CHECKING, NamedTuple
+
+from hma.data import Source
+from hma.data.labels import label_text
+from hma.data.table.columns import cells
+from hma.data.table.files import TableRows
+from hma.errors import UserError
+from hma.extras import needed
+from hma.report.html import inline_picture
+from hma.runs.folder import Run
+from hma.runs.taught_rows import Cells
+from hma.runs.training_data import place_of, training_source
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+THUMBNAIL = 112
+"""Longer side of the picture that is kept of a row that was taught."""
+TRAINING = "training"
+
+
+class Seen(NamedTuple):
+    """What a person is told of a stored row."""
+
+    what: str
+    where: str
+
+
+class RememberedRows:
+    """What is behind the sample ids of a memory.
+
+    Args:
+        run: The run.
+        training: Its training rows; opened when they are needed if not given.
+    """
+
+    def __init__(self, run: Run, training: Source | None = None) -> None:
+        self.run = run
+        self.taught = {int(id): place for place, id in enumerate(run.living.rows.ids)}
+        self._training = training
+
+    @cached_property
+    def training(self) -> Source | None:
+        """The training rows; None where they are gone, or no longer what they were."""
+        if self._training is not None:
+            return self._training
+        try:
+            return training_source(self.run)
+        except UserError:
+            return None
+
+    def seen(self, samples: Sequence[int]) -> list[Seen]:
+        """Say what the rows of these samples are; their source is read once for all."""
+        rows, training = self.run.living.rows, self.training
+        trained = [sample for sample in samples if sample not in self.taught]
+        if training is None:
+            places = self.run.places.get("train", [])
+            said = [f"row {places[s]} of the training data, which is gone" for s in trained]
+        else:
+            said = training.describe_all([place_of(self.run, training, s) for s in trained])
+        texts = dict(zip(trained, said, strict=True))
+        return [
+            Seen(texts[sample], TRAINING)
+            if (place := self.taught.get(sample)) is None
+            else Seen(rows.what[place], rows.where[place])
+            for sample in samples
+        ]
+
+    def kind(self, sample: int) -> str:
+        """Say whether the network was trained on a row, or the memory taught it since."""
+        return "taught row" if sample in self.taught else "training row"
+
+    def describe(self, sample: int) -> str:
+        """Say what one row is."""
+        return self.seen([sample])[0].what
+
+    def thumbnail(self, sample: int) -> "Image | None":
+        """Return a picture of a row; None where rows are no pictures."""
+        place = self.taught.get(sample)
+        if place is None:
+            if self.training is None:
+                return None
+            return self.training.thumbnail(place_of(self.run, self.training, sample))
+        kept = self.run.living.rows.pictures[place]
+        if kept is None:
+            return None
+        opened: Image = needed("PIL.Image", "pictures").open(BytesIO(base64.b64decode(kept)))
+        return opened
+
+    def picture(self, sample: int) -> str | None:
+        """Return the same as an address that holds it whole."""
+        return inline_picture(self.thumbnail(sample))
+
+
+def kept_picture(image: "Image | None") -> str | None:
+    """Return a small copy of a picture as text."""
+    if image is None:
+        return None
+    small = image.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    file = BytesIO()
+    small.save(file, format="PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def cells_of(source: Source, places: Sequence[int]) -> Cells:
+    """Return what the columns of a table hold in some rows, as text; nothing of other kinds."""
+    if not isinstance(source, TableRows) or not places:
+        return {}
+    frame = source.rows_at(places)
+    names = [*source.columns, *source.target]
+    return {name: tuple(label_text(cell) for cell in cells(frame[name])) for name in names}
