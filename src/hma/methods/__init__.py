@@ -9,6 +9,7 @@ from hma.methods.learner import Learner, Method, OutputModule
 from hma.methods.memory import with_hma
 from hma.methods.nearest import knn
 from hma.methods.npt import npt
+from hma.methods.subgraphs import asap, ciga, dir_, edge_scores
 from hma.output import Output
 
 __all__ = [
@@ -16,9 +17,13 @@ __all__ = [
     "Method",
     "Output",
     "OutputModule",
+    "asap",
     "batchformer",
+    "ciga",
+    "dir_",
     "drop_edge",
     "drop_node",
+    "edge_scores",
     "erm",
     "g_mixup",
     "ib_irm",
