@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.against_gemm import against_gemm
 from benchmarks.against_naive import against_naive
+from benchmarks.augmentation import augmentation
 from benchmarks.frozen_backbone import frozen_backbone
 from benchmarks.graph_steps import graph_steps
 from benchmarks.learned_memory import frozen_images, trained_tables
@@ -30,6 +31,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
         "tables": trained_tables,
         "images": frozen_images,
         "graphs": graph_steps,
+        "augmentation": augmentation,
     }
 )
 """Every benchmark by the name that ``only`` takes."""

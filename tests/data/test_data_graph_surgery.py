@@ -27,6 +27,7 @@ def some_graphs(count=7, seed=0):
                 edge_index=torch.randint(nodes, (2, edges), generator=generator),
                 edge_attr=torch.rand(edges, 3, generator=generator),
                 edge_weight=torch.rand(edges, generator=generator),
+                motif=torch.arange(edges),
                 pos=torch.rand(nodes, 2, generator=generator),
                 y=torch.tensor([place]),
                 name=f"graph {place}",
@@ -48,7 +49,7 @@ def test_nodes_are_taken_out_and_numbered_on_as_pyg_does():
         num_nodes=batch.num_nodes,
     )
     assert torch.equal(found.edge_index, edge_index)
-    for key in ("edge_attr", "edge_weight"):
+    for key in ("edge_attr", "edge_weight", "motif"):
         assert torch.equal(found[key], batch[key][edges])
     for key in ("x", "pos", "batch"):
         assert torch.equal(found[key], batch[key][kept])
@@ -66,6 +67,7 @@ def test_edges_are_taken_out_with_what_they_have():
     assert torch.equal(found.edge_index, batch.edge_index[:, kept])
     assert torch.equal(found.edge_attr, batch.edge_attr[kept])
     assert torch.equal(found.edge_weight, batch.edge_weight[kept])
+    assert torch.equal(found.motif, batch.motif[kept])
     assert torch.equal(found.x, batch.x)
     assert torch.equal(found.ptr, batch.ptr)
 
@@ -90,6 +92,18 @@ def test_standardised_degrees_are_counted_again_and_what_follows_stays():
     degrees = torch.bincount(found.edge_index[0], minlength=3)
     expected = torch.stack([(degrees - 2) / 4, torch.tensor([5.0, 6.0, 7.0])], dim=1)
     torch.testing.assert_close(found.x, expected)
+
+
+def test_names_decide_where_there_are_as_many_nodes_as_edges():
+    ring = Data(
+        edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), x=torch.ones(3, 1), edge_kind=torch.ones(3)
+    )
+    batch = GraphStore.of([ring]).cut(torch.tensor([0, 0]))
+    found = with_edges(batch, torch.tensor([True, False, False, True, True, True]))
+    assert (len(found.x), len(found.edge_kind), found.edge_index.shape[1]) == (6, 4, 4)
+    found = with_nodes(batch, torch.tensor([True, True, False, True, True, True]))
+    assert (len(found.x), len(found.edge_kind)) == (5, 4)
+    assert found.edge_index.tolist() == [[0, 2, 3, 4], [1, 3, 4, 2]]
 
 
 def test_other_numbers_of_nodes_are_refused():

@@ -1,6 +1,7 @@
 """Batches of graphs with nodes or edges taken out, or put together; degrees are counted again."""
 
 from copy import copy
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,9 +18,8 @@ def with_edges(graphs: GraphBatch, kept: Tensor) -> GraphBatch:
     (:class:`hma.data.graph.degrees.DegreeFeatures`) are those of the edges that are left.
     """
     changed = copy(graphs)
-    for key, value in graphs.to_dict().items():
-        if isinstance(value, Tensor) and "edge" in key:
-            changed[key] = _taken(graphs, key, value, kept)
+    for key in _keys(graphs, "edge"):
+        changed[key] = _taken(graphs, key, kept)
     return _with_degrees(changed)
 
 
@@ -32,18 +32,10 @@ def with_nodes(graphs: GraphBatch, kept: Tensor) -> GraphBatch:
     edges = kept[source] & kept[target]  # (E,)
     number = kept.cumsum(0) - 1  # (N,)
     changed = copy(graphs)
-    for key, value in graphs.to_dict().items():
-        if not isinstance(value, Tensor) or key in ("ptr", "y"):
-            continue
-        if "edge" in key:
-            changed[key] = _taken(graphs, key, value, edges)
-        elif "index" in key or key == "face":
-            raise UserError(
-                f"graphs must number nodes in edge_index alone where nodes are taken out, got "
-                f"{key!r}; leave it out of the graphs"
-            )
-        elif value.dim() and len(value) == len(kept):
-            changed[key] = value[kept]
+    for key in _keys(graphs, "edge"):
+        changed[key] = _taken(graphs, key, edges)
+    for key in _keys(graphs, "node"):
+        changed[key] = graphs[key][kept]
     changed.edge_index = number[changed.edge_index]
     changed.ptr = starts_of(torch.bincount(changed.batch, minlength=len(graphs.ptr) - 1))
     return _with_degrees(changed)
@@ -85,9 +77,32 @@ def _stretches(starts: Tensor, counts: Tensor) -> Tensor:
     return torch.repeat_interleave(shift, counts) + torch.arange(int(counts.sum()))
 
 
-def _taken(graphs: GraphBatch, key: str, value: Tensor, kept: Tensor) -> Tensor:
+def _keys(graphs: GraphBatch, level: Literal["node", "edge"]) -> list[str]:
+    """Return the keys under which each node, or each edge, has something; by size, as in PyG.
+
+    Where there are as many nodes as edges, what has "edge" in its name is the edges'.
+    """
+    nodes, edges = len(graphs.batch), graphs.edge_index.shape[1]
+    size = nodes if level == "node" else edges
+    found = []
+    for key, value in graphs.to_dict().items():
+        if not isinstance(value, Tensor) or not value.dim() or key in ("ptr", "y"):
+            continue
+        if key != "edge_index" and ("index" in key or key == "face"):
+            raise UserError(
+                "graphs must number nodes in edge_index alone where parts are taken out, got "
+                f"{key!r}; leave it out of the graphs"
+            )
+        fits = value.shape[graphs.__cat_dim__(key, value)] == size
+        if fits and (nodes != edges or ("edge" in key) == (level == "edge")):
+            found.append(key)
+    return found
+
+
+def _taken(graphs: GraphBatch, key: str, kept: Tensor) -> Tensor:
     """Return what the edges that are kept have under a key."""
-    return value[:, kept] if graphs.__cat_dim__(key, value) % value.dim() else value[kept]
+    value: Tensor = graphs[key]
+    return value[:, kept] if key == "edge_index" else value[kept]
 
 
 def _with_degrees(graphs: GraphBatch) -> GraphBatch:
