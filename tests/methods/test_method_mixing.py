@@ -15,6 +15,7 @@ from training_cases import EVERYTHING, MEMORY, Noisy, Plain, interrupted_at, qui
 
 from hma.config import HMAConfig
 from hma.data import Batch, Graphs, InMemory, Mixed
+from hma.data.smaller_task import limited
 from hma.errors import UserError
 from hma.methods import (
     batchformer,
@@ -362,3 +363,11 @@ def test_second_labels_move_with_their_batch():
     batch = Batch(torch.zeros(2, 1), torch.tensor([0, 0]), torch.arange(2), mixed=mixed)
     assert batch.to("meta").mixed.share.device.type == "meta"
     assert mixed.made.tolist() == [True, False]
+
+
+def test_parts_of_a_task_are_changed_and_mixed_too():
+    task = limited(graph_task(), 20, seed=0)
+    learner = drop_edge(g_mixup(PLAIN, **HALF))(task, 0)
+    split = learner.training_split(task.train, 0)
+    assert len(split) == 30
+    assert len(quietly(learner, task, SHORT).epochs) == 3
