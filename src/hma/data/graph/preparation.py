@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hma.data.graph.degrees import DegreeFeatures
 from hma.data.graph.graph_source import GraphSource
-from hma.data.graph.store import Cut, Graphs, GraphStore, Laid
+from hma.data.graph.one_hot import codes_of, with_features
+from hma.data.graph.store import Graphs, GraphStore, Laid
 from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
@@ -121,7 +122,7 @@ class GraphPreparation(Preparation):
         width = sum(map(len, self.node_labels))
         one_hot = torch.cat([torch.eye(width), torch.zeros(1, width)])
         table = one_hot if self.node_labels else torch.eye(self.degrees)
-        finish = partial(_with_features, table)
+        finish = partial(with_features, table)
         return GraphStore(nodes, keys, finish=finish, degree_features=self._degree_features())
 
     def _degree_features(self) -> DegreeFeatures | None:
@@ -136,7 +137,7 @@ class GraphPreparation(Preparation):
         codes, values = torch.empty(nodes, 0, dtype=torch.long), [torch.empty(nodes, 0)]
         if self.node_labels:
             labels = expected(graphs, "node_labels", len(self.node_labels))
-            codes = _codes(labels, self.node_labels)
+            codes = codes_of(labels, self.node_labels)
         elif (degree := self._degree_features()) is not None:
             if degree.width:
                 codes = degree.codes(graphs.out_degrees())[:, None]
@@ -269,31 +270,6 @@ def expected(graphs: GraphSource, part: str, count: int) -> Tensor:
             f"training graphs had {count}; give NAME_{part}.txt with as many a line"
         )
     return values
-
-
-def _codes(labels: Tensor, kinds: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Return the place of each label among all known values, ``(N, K)``; the last for others."""
-    width = sum(map(len, kinds))
-    codes, first = [], 0
-    for column, values in zip(labels.T, kinds, strict=True):
-        known = torch.tensor(values)
-        place = torch.searchsorted(known, column.contiguous()).clamp(max=len(known) - 1)
-        codes.append(torch.where(known[place] == column, place + first, width))
-        first += len(values)
-    return torch.stack(codes, dim=1)
-
-
-def _with_features(table: Tensor, cut: Cut) -> Cut:
-    """Return a cut with features ``x`` in place of codes, values and vectors."""
-    parts = []
-    if "codes" in cut:
-        each = [table[column] for column in cut.pop("codes").unbind(dim=1)]
-        parts.append(each[0] if len(each) == 1 else torch.stack(each).sum(dim=0))
-    if "values" in cut:
-        parts.append(cut.pop("values"))
-    if "vectors" in cut:
-        parts.append(cut.pop("vectors").float())  # whatever they are kept as
-    return {**cut, "x": parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)}
 
 
 def _moments(values: Tensor) -> tuple[float, float]:
