@@ -22,6 +22,11 @@ def test_an_unknown_name_lists_everything_and_offers_the_nearest():
     assert "\n" not in str(e.value)
 
 
+def test_a_name_that_a_command_took_for_a_path_offers_the_nearest_name(tmp_path):
+    with pytest.raises(UserError, match=r"did you mean 'graph-twitter'\?"):
+        open_source(str(tmp_path / "graph-twiter"))
+
+
 def test_a_file_with_nearly_that_name_is_offered(tmp_path):
     (tmp_path / "flowers.csv").write_text("a\n1\n")
     with pytest.raises(UserError, match=rf"did you mean '{tmp_path}/flowers.csv'"):

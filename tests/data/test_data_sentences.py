@@ -1,6 +1,8 @@
 """Sentences as graphs: edges against the file, vectors of words against a loop, what is kept."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from hma.data import builtin, open_source, preparation_from_json
 from hma.data.graph import word_vectors
 from hma.data.graph.sentences import SentenceGraphs
 from hma.data.graph.word_vectors import WordEncoder, encoded_words
+from hma.data.text.tokenizer import load_tokenizer
 from hma.errors import UserError
+from hma.torchvision_ops import ensure_torchvision
 
 COUNTS = {
     "graph-sst5": ({"train": 8544, "validation": 1101, "test": 2210}, 5),
@@ -92,6 +96,27 @@ def test_a_word_the_tokenizer_leaves_nothing_of_is_zeros(encoder):
     assert (found[[0, 2]].abs().sum(dim=1) > 0).all()
 
 
+def test_words_of_an_encoder_that_marks_spaces_are_read_as_after_one(tmp_path):
+    ensure_torchvision()
+    import transformers
+    from tokenizers import ByteLevelBPETokenizer
+
+    made = ByteLevelBPETokenizer()
+    made.train_from_iterator(["a good film is a good film"] * 5, special_tokens=["<s>", "</s>"])
+    made.save_model(str(tmp_path))
+    vocabulary = json.loads((tmp_path / "vocab.json").read_text())
+    lines = (tmp_path / "merges.txt").read_text().splitlines()[1:]
+    merges = [tuple(line.split()) for line in lines]
+    tokenizer = transformers.RobertaTokenizer(vocab=vocabulary, merges=merges)
+    tokenizer.save_pretrained(tmp_path / "roberta")
+    read = load_tokenizer(str(tmp_path / "roberta"), words=True)
+    cut = read([["good", "film"]], is_split_into_words=True)
+    assert [token for token in cut.tokens(0) if token[0] == "\u0120"] == [
+        "\u0120good",
+        "\u0120film",
+    ]
+
+
 def test_sentences_longer_than_the_encoder_reads_are_refused(tmp_path):
     tiny_encoder(tmp_path / "short", positions=8)
     with pytest.raises(UserError, match=r"sentence 1 has 9 word pieces, .* reads at most 8; short"):
@@ -155,6 +180,21 @@ def test_another_encoder_has_vectors_of_its_own(tmp_path, encoder, cache, encodi
     other = opened(tmp_path, tmp_path / "other").node_vectors
     assert encodings == [4, 4]
     assert not torch.allclose(first, other)
+
+
+def test_of_two_that_want_the_same_words_one_encodes(encoder, cache, encodings, monkeypatch):
+    spy = word_vectors.encoded_words
+
+    def slow(*arguments):
+        time.sleep(0.3)
+        return spy(*arguments)
+
+    monkeypatch.setattr(word_vectors, "encoded_words", slow)
+    found = WordEncoder.found(str(encoder))
+    with ThreadPoolExecutor(2) as both:
+        first, second = both.map(found.vectors, [SENTENCES, SENTENCES])
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert encodings == [4]
 
 
 def test_an_interrupted_encoding_leaves_nothing(tmp_path, encoder, cache, monkeypatch):

@@ -175,9 +175,10 @@ def _no_target(spec: str, columns: tuple[str, ...]) -> None:
 
 def _unknown(spec: str, path: Path) -> str:
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = get_close_matches(spec, BUILTINS, n=1) or [
-        str(path.with_name(name)) for name in get_close_matches(path.name, beside, n=1)
-    ]
+    files = [str(path.with_name(name)) for name in get_close_matches(path.name, beside, n=1)]
+    # a name that a command took for a path comes with a folder in front
+    names = [get_close_matches(name, BUILTINS, n=1) for name in (spec, path.name)]
+    near = [*names[0], *files, *names[1]]
     guess = f"did you mean {near[0]!r}? " if near else ""
     return (
         f"there is no file, folder or built-in data called {spec!r}; {guess}SOURCE may be {MAY_BE}"
