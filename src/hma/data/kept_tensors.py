@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hma.data.location import cache_folder
 from hma.feature_file import read_features, write_features
-from hma.files import FileError
+from hma.files import FileError, expect_regular
 
 Tensors = dict[str, Tensor]
 
@@ -39,13 +39,32 @@ def kept_tensors(
     return made
 
 
-def files_key(version: str, files: Mapping[str, Path]) -> str:
-    """Return a hash of files by name, size and time of change, without reading them.
+def read_or_kept(
+    what: str,
+    version: str,
+    files: Mapping[str, Path],
+    read: Callable[[], Tensors],
+    *,
+    least: int = 0,
+) -> Tensors:
+    """Return what files say: from the cache until one of them changes, if they are large enough.
 
     Args:
-        version: Of what is made from them; another one has another hash.
+        what: What is kept, a word in the plural.
+        version: Of what is made from the files; another one is made anew.
         files: Files by name, all there.
+        read: Reads them.
+        least: Bytes of all files from which on it is kept.
     """
+    for file in files.values():
+        expect_regular(file)
+    if sum(file.stat().st_size for file in files.values()) < least:
+        return read()
+    return kept_tensors(what, _files_key(version, files), read)
+
+
+def _files_key(version: str, files: Mapping[str, Path]) -> str:
+    """Return a hash of files by name, place, size and time of change, without reading them."""
     digest = hashlib.sha256(f"{version}\n".encode())
     for name, file in sorted(files.items()):
         status = file.stat()

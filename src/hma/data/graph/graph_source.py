@@ -5,6 +5,8 @@ from torch import Tensor
 
 from hma.data.source import Source
 
+Sizes = tuple[int, ...]
+
 
 class GraphSource(Source):
     """Graphs, whole in memory, laid end to end; a subclass sets what is listed here.
@@ -25,6 +27,8 @@ class GraphSource(Source):
     edges: Tensor
     node_labels: Tensor | None = None
     node_attributes: Tensor | None = None
+    code_sizes: tuple[Sizes, Sizes] | None = None
+    """Where labels of nodes and of edges are codes from 0 on: how many values each kind has."""
     encoder_key: str = ""
     """Hash or name of what made ``node_vectors``."""
 

@@ -6,27 +6,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hma.data.graph.degrees import DegreeFeatures
-from hma.data.graph.graph_source import GraphSource
+from hma.data.graph.features import (
+    Pairs,
+    expected,
+    moments,
+    moments_in_training,
+    standardised,
+    values_in_training,
+    with_long_codes,
+)
+from hma.data.graph.graph_source import GraphSource, Sizes
 from hma.data.graph.one_hot import codes_of, with_features
 from hma.data.graph.store import Graphs, GraphStore, Laid
 from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
-from hma.data.table.columns import mean_and_std
 from hma.errors import UserError
 from hma.json_files import Default
 from hma.targets import Target
 
 LARGEST_ONE_HOT_DEGREE = 2000
-
-
-Pairs = tuple[tuple[float, float], ...]
-"""Mean and deviation of each of several values."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class GraphPreparation(Preparation):
         edge_labels, edge_attributes: The same for edges, where they are used.
         vectors: Width of features that come with the nodes and are taken as they are, alone.
         encoder: Hash of what made these, so that another is noticed.
+        node_codes, edge_codes: Values that each code of a node and of an edge has, where their
+            labels are codes from 0 on; nothing else is then used, and batches hold the codes.
     """
 
     node_labels: tuple[tuple[int, ...], ...] = ()
@@ -52,6 +57,8 @@ class GraphPreparation(Preparation):
     edge_attributes: Pairs = ()
     vectors: int = 0
     encoder: str = ""
+    node_codes: Sizes = ()
+    edge_codes: Sizes = ()
 
     kind = "graph"
     unlabelled = "add NAME_graph_labels.txt"
@@ -64,6 +71,8 @@ class GraphPreparation(Preparation):
         "edge_attributes": Default(list[list[float]], []),
         "vectors": Default(int, 0),
         "encoder": Default(str, ""),
+        "node_codes": Default(list[int], []),
+        "edge_codes": Default(list[int], []),
     }
 
     def __post_init__(self) -> None:
@@ -75,6 +84,8 @@ class GraphPreparation(Preparation):
         for values in (*self.node_labels, *self.edge_labels):
             if not values or list(values) != sorted(set(values)):
                 raise ValueError("labels of nodes and edges must be listed in order, each once")
+        if any(size < 1 for size in (*self.node_codes, *self.edge_codes)):
+            raise ValueError("codes of nodes and edges must have at least 1 value")
         one = () if self.degree is None else (self.degree,)
         for pair in (*one, *self.attributes, *self.edge_attributes):
             if len(pair) != 2 or not all(map(math.isfinite, pair)) or pair[1] <= 0:
@@ -82,7 +93,12 @@ class GraphPreparation(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of values at a node, then at an edge if edges have any."""
+        """Number of values at a node, then at an edge if edges have any.
+
+        Of codes: how many values each code of a node has, 0, and how many each of an edge has.
+        """
+        if self.node_codes:
+            return (*self.node_codes, 0, *self.edge_codes)
         nodes = sum(map(len, self.node_labels)) + self.degrees + (self.degree is not None)
         edges = sum(map(len, self.edge_labels)) + len(self.edge_attributes)
         return (nodes + len(self.attributes) + self.vectors, *([edges] if edges else []))
@@ -111,6 +127,8 @@ class GraphPreparation(Preparation):
         expect_kind(source, self.kind)
         graphs = cast("GraphSource", source)
         nodes, edges = graphs.nodes_before.diff(), graphs.edges_before.diff()
+        if self.node_codes:
+            return self._coded(graphs)
         codes, values = self._node_features(graphs)
         keys = {"edge_index": Laid(graphs.edges, edges, beside=True, step=nodes)}
         own = {"codes": codes, "values": values}
@@ -124,6 +142,21 @@ class GraphPreparation(Preparation):
         table = one_hot if self.node_labels else torch.eye(self.degrees)
         finish = partial(with_features, table)
         return GraphStore(nodes, keys, finish=finish, degree_features=self._degree_features())
+
+    def _coded(self, graphs: GraphSource) -> GraphStore:
+        """Return all graphs with their codes as they are; ``x`` and ``edge_attr`` are whole."""
+        if graphs.code_sizes != (self.node_codes, self.edge_codes):
+            raise UserError(
+                f"{graphs.name} has codes of nodes and edges with {graphs.code_sizes} values, the "
+                f"training graphs had {(self.node_codes, self.edge_codes)}; give graphs as those"
+            )
+        nodes, edges = graphs.nodes_before.diff(), graphs.edges_before.diff()
+        keys = {
+            "edge_index": Laid(graphs.edges, edges, beside=True, step=nodes),
+            "x": Laid(expected(graphs, "node_labels", len(self.node_codes)), nodes),
+            "edge_attr": Laid(expected(graphs, "edge_labels", len(self.edge_codes)), edges),
+        }
+        return GraphStore(nodes, keys, finish=with_long_codes)
 
     def _degree_features(self) -> DegreeFeatures | None:
         if self.node_labels or not (self.degrees or self.degree):
@@ -145,7 +178,7 @@ class GraphPreparation(Preparation):
                 values.append(degree.of(graphs.out_degrees()))
         if self.attributes:
             numbers = expected(graphs, "node_attributes", len(self.attributes))
-            values.append(_standard(numbers, self.attributes))
+            values.append(standardised(numbers, self.attributes))
         return codes, torch.cat(values, dim=1)
 
     def _vectors(self, graphs: GraphSource) -> Tensor:
@@ -170,11 +203,14 @@ class GraphPreparation(Preparation):
             ]
         if self.edge_attributes:
             numbers = expected(graphs, "edge_attributes", len(self.edge_attributes))
-            features.append(_standard(numbers, self.edge_attributes))
+            features.append(standardised(numbers, self.edge_attributes))
         return torch.cat(features, dim=1)
 
     def facts(self) -> dict[str, Any]:
         """Say what the features of nodes and edges are."""
+        if self.node_codes:
+            return {"node features": f"codes with {self.node_codes} values",
+                    "edges": f"both directions; codes with {self.edge_codes} values"}  # fmt: skip
         nodes = [f"label, one-hot over {len(values)}" for values in self.node_labels]
         nodes += [f"degree, one-hot over {self.degrees}"] if self.degrees else []
         nodes += ["degree, standardised"] if self.degree is not None else []
@@ -200,6 +236,9 @@ class GraphPreparation(Preparation):
     ) -> Self:
         """Learn from the graphs at ``places`` what a node's features are."""
         graphs = cast("GraphSource", source)
+        if graphs.code_sizes is not None:
+            node_codes, edge_codes = graphs.code_sizes
+            return cls(classes, target=target, node_codes=node_codes, edge_codes=edge_codes)
         chosen = torch.zeros(len(graphs), dtype=torch.bool)
         chosen[list(places)] = True
         nodes = torch.repeat_interleave(chosen, graphs.nodes_before.diff())  # (N,)
@@ -215,20 +254,20 @@ class GraphPreparation(Preparation):
             cls,
             classes,
             target=target,
-            attributes=_pairs(attributes, nodes),
+            attributes=moments_in_training(attributes, nodes),
             **(_fitted_edges(graphs, chosen) if options.edge_labels else {}),
         )
         if graphs.node_vectors is not None:
             return make(vectors=graphs.node_vectors.shape[1], encoder=graphs.encoder_key)
         if labels is not None:
-            return make(node_labels=_values(labels, nodes))
+            return make(node_labels=values_in_training(labels, nodes))
         if attributes is not None:
             return make()
         degrees = graphs.out_degrees()[nodes]
         largest = int(degrees.max())
         if largest < LARGEST_ONE_HOT_DEGREE:
             return make(degrees=largest + 1)
-        return make(degree=_moments(degrees))
+        return make(degree=moments(degrees))
 
 
 def _fitted_edges(graphs: GraphSource, chosen: Tensor) -> dict[str, Any]:
@@ -242,41 +281,6 @@ def _fitted_edges(graphs: GraphSource, chosen: Tensor) -> dict[str, Any]:
             f"the training graphs of {graphs.name} have no edges; leave edge_labels out"
         )
     return {
-        "edge_labels": _values(graphs.edge_labels, edges),
-        "edge_attributes": _pairs(graphs.edge_attributes, edges),
+        "edge_labels": values_in_training(graphs.edge_labels, edges),
+        "edge_attributes": moments_in_training(graphs.edge_attributes, edges),
     }
-
-
-def _values(labels: Tensor | None, chosen: Tensor) -> tuple[tuple[int, ...], ...]:
-    """Return the values of each kind of label among the chosen rows."""
-    kinds = () if labels is None else labels[chosen].T.numpy()
-    return tuple(tuple(np.unique(kind).tolist()) for kind in kinds)
-
-
-def _pairs(numbers: Tensor | None, chosen: Tensor) -> Pairs:
-    """Return mean and deviation of each number over the chosen rows."""
-    return () if numbers is None else tuple(map(_moments, numbers[chosen].T))
-
-
-def expected(graphs: GraphSource, part: str, count: int) -> Tensor:
-    """Return labels or attributes of a source, or say that there are not as many as in training."""
-    values: Tensor | None = getattr(graphs, part)
-    given = 0 if values is None else values.shape[1]
-    if values is None or given != count:
-        where, what = part.split("_")
-        one = "a node" if where == "node" else "an edge"
-        raise UserError(
-            f"{graphs.name} has {given} {what} at {one}, the "
-            f"training graphs had {count}; give NAME_{part}.txt with as many a line"
-        )
-    return values
-
-
-def _moments(values: Tensor) -> tuple[float, float]:
-    return mean_and_std(values.double().numpy())
-
-
-def _standard(values: Tensor, pairs: Sequence[tuple[float, float]]) -> Tensor:
-    mean, std = torch.tensor(pairs, dtype=torch.double).T
-    standard: Tensor = (values.double() - mean) / std
-    return standard.float()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hma.data.graph.graph_source import GraphSource
 from hma.data.graph.store import starts_of
-from hma.data.kept_tensors import files_key, kept_tensors
+from hma.data.kept_tensors import read_or_kept
 from hma.data.labels import expect_present, listed
 from hma.data.source import files_fingerprint
 from hma.errors import UserError
@@ -51,10 +51,7 @@ class GraphFolder(GraphSource):
 
     def _kept(self) -> dict[str, Tensor]:
         """Return what the files say of nodes and edges, read or from the cache."""
-        files = self._files()
-        if sum(file.stat().st_size for file in files.values()) < KEPT_FROM:
-            return self._read()
-        return kept_tensors("graphs", files_key("TU 1", files), self._read)
+        return read_or_kept("graphs", "TU 1", self._files(), self._read, least=KEPT_FROM)
 
     def _read(self) -> dict[str, Tensor]:
         graph_of, count = self._graph_of_nodes()

@@ -18,6 +18,7 @@ MODULES = (
     "tu",
     "graph_sst5",
     "graph_twitter",
+    "ogb",
 )
 """Files of this folder that hold a data set, in the order they are listed to a user."""
 SETS: tuple[NamedSet, ...] = tuple(
