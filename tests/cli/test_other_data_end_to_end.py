@@ -1,5 +1,7 @@
 """Images, graphs, arrays, text and built-in data through the same commands."""
 
+import gzip
+
 import numpy as np
 import pandas
 import pytest
@@ -97,6 +99,30 @@ def test_graphs_of_the_tu_collection(data_root, run_hma, tmp_path):
     assert scores_of(run)["accuracy"] > 0.6
     ended = run_hma("explain", run, "tu:MUTAG", "--index", 3)
     assert "training row" in ended.out
+
+
+@pytest.mark.slow
+def test_molecules_of_ogb(run_hma, refuses, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, chains = tmp_path / "ogbg_molbace", range(2, 22)
+    smiles = [(1, "C" * size) for size in chains] + [(0, "C" * size + "O") for size in chains]
+    splits = {"train": range(1, 40, 2), "valid": range(0, 40, 4), "test": range(2, 40, 4)}
+    lines = {"mapping/mol": ["yes,smiles", *(f"{label},{text}" for label, text in smiles)]}
+    lines |= {f"split/scaffold/{name}": map(str, rows) for name, rows in splits.items()}
+    for part, rows in lines.items():
+        (folder / part).parent.mkdir(parents=True, exist_ok=True)
+        packed = gzip.compress("".join(f"{row}\n" for row in rows).encode())
+        (folder / f"{part}.csv.gz").write_bytes(packed)
+    where = ["ogb:molbace", "--data-root", tmp_path]
+    run = tmp_path / "run"
+    ended = run_hma("train", *where, "--epochs", "1", "--no-report", "-o", run)
+    assert ended.code == 0, ended.err
+    assert set(scores_of(run)) == {"auroc", "average precision", "nll"}
+    ended = run_hma("predict", run, where[0], "-o", tmp_path / "a.csv")
+    assert ended.code == 0, ended.err
+    assert len(pandas.read_csv(tmp_path / "a.csv")) == 40
+    said = refuses("train", "ogb:molbce", "-o", tmp_path / "other")
+    assert "did you mean 'ogb:molbace'" in said
 
 
 def test_text_with_a_local_encoder(run_hma, tmp_path):

@@ -17,7 +17,8 @@ from hma.metrics import scores
 from hma.targets import YesNo
 
 SMILES = ("CCO", "c1ccccc1C(=O)O", "[Na+].[Cl-]", "C", "F/C=C/F", "C[C@H](N)C(=O)O", "N#N",
-          "CC(C)=O", "[B-2]1(C)(C)=NCCO1", "O=C1O[Al]23(OC1=O)(OC(=O)C(=O)O2)OC(=O)C(=O)O3")  # fmt: skip
+          "CC(C)=O", "[B-2]1(C)(C)=NCCO1",
+          "O=C1O[Al]23(OC1=O)(OC(=O)C(=O)O2)OC(=O)C(=O)O3")  # fmt: skip
 UNSOUND = SMILES[-2:]
 """Atoms with more bonds than RDKit allows."""
 COUNTS = {"molbace": (1210, 151, 152), "molbbbp": (1631, 204, 204)}

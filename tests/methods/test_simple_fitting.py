@@ -2,6 +2,7 @@
 
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,6 +106,14 @@ def test_a_graph_is_the_sum_and_the_mean_of_its_nodes_and_its_size():
     torch.testing.assert_close(vectors_of(batch, 7), torch.stack(expected))
     with pytest.raises(NoSimpleRowError, match="tensors or graphs, got dict"):
         vectors_of({"tokens": torch.zeros(1)}, 7)
+
+
+def test_codes_of_nodes_are_counted():
+    codes = torch.tensor([[1, 0], [1, 2], [0, 2]])
+    batch = SimpleNamespace(x=codes, batch=torch.tensor([0, 0, 1]), num_graphs=2)
+    found = vectors_of(batch, 11, codes=(2, 3))
+    assert found[:, :5].tolist() == [[0, 2, 1, 0, 1], [1, 0, 0, 0, 1]]
+    assert found[:, 5:10].tolist() == [[0, 1, 0.5, 0, 0.5], [1, 0, 0, 0, 1]]
 
 
 def test_labels_and_rows_without_a_simple_row_say_so():

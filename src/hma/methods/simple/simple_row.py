@@ -16,7 +16,7 @@ from hma.methods.cached_features import Tick
 from hma.methods.fitted_at_once import FittedAtOnce
 from hma.methods.frozen_state import changing_state, load_changing_state
 from hma.methods.learner import BackboneFactory, Method, OutputModule
-from hma.methods.simple.vectors import NoSimpleRowError, vector_width, vectors_of
+from hma.methods.simple.vectors import NoSimpleRowError, codes_of, vector_width, vectors_of
 from hma.methods.voting import mixed_classes
 from hma.metrics import METRICS
 from hma.output import Output
@@ -56,6 +56,7 @@ class SimpleModule(OutputModule):
         self.backbone = backbone
         self.target = task.target
         self.width = vector_width(task, backbone)
+        self.codes = codes_of(task)
         self.choices = choices
 
     @abstractmethod
@@ -75,7 +76,10 @@ class SimpleModule(OutputModule):
     def vectors(self, x: Any, features: Tensor | None = None) -> Tensor:
         """Return the vectors of a batch; known features of the backbone stand in for ``x``."""
         if features is None:
-            return vectors_of(x, self.width) if self.backbone is None else self.backbone(x)
+            if self.backbone is not None:
+                encoded: Tensor = self.backbone(x)
+                return encoded
+            return vectors_of(x, self.width, self.codes)
         if self.backbone is None:
             raise UserError(
                 "a simple method must be built with the frozen backbone whose features it is "

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.frozen import Frozen
+from hma.backbones.gnn.codes import features_of, multi_hot, width_of
 from hma.checks import expect_shape
 from hma.data import Task
 from hma.errors import UserError
@@ -31,7 +32,7 @@ def vector_width(task: Task, backbone: Frozen | None) -> int:
     elif task.kind == "text":
         raise NoSimpleRowError("simple methods need a frozen backbone to read text, got none")
     elif task.kind == "graph":
-        width = 2 * task.shape[0] + 1
+        width = 2 * width_of(features_of(task.shape)[0]) + 1
     else:
         width = int(torch.Size(task.shape).numel())
     if width > MOST_COLUMNS:
@@ -42,18 +43,28 @@ def vector_width(task: Task, backbone: Frozen | None) -> int:
     return width
 
 
-def vectors_of(x: Any, width: int) -> Tensor:
+def codes_of(task: Task) -> tuple[int, ...]:
+    """Return how many values each code of a node has; none where nodes have no codes."""
+    nodes = features_of(task.shape)[0] if task.kind == "graph" else 0
+    return () if isinstance(nodes, int) else tuple(nodes)
+
+
+def vectors_of(x: Any, width: int, codes: tuple[int, ...] = ()) -> Tensor:
     """Return the prepared inputs of a batch as vectors: of graphs, sums and means over the nodes.
+
+    Codes of nodes are counted: how many nodes of the graph have each value.
 
     Args:
         x: A tensor, or a batch of graphs as PyTorch Geometric makes it.
         width: As :func:`vector_width` returned it.
+        codes: As :func:`codes_of` returned it.
     """
     nodes, graph = getattr(x, "x", None), getattr(x, "batch", None)
     if isinstance(x, Tensor):
         vectors = x.flatten(1).float()
     elif isinstance(nodes, Tensor) and isinstance(graph, Tensor):
         count = int(x.num_graphs)
+        nodes = multi_hot(nodes, codes) if codes else nodes
         sums = nodes.new_zeros(count, nodes.shape[1], dtype=torch.float32)
         sums = sums.index_add(0, graph, nodes.float())
         sizes = torch.bincount(graph, minlength=count)[:, None].float()
