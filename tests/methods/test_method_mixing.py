@@ -11,8 +11,10 @@ from graph_cases import WIDTH, gin, graph_task, laid_split, random_split
 from torch.nn.functional import cross_entropy, one_hot
 from torch_geometric.data import Batch as GraphBatch
 from torch_geometric.data import Data
+from torch_geometric.nn import global_mean_pool
 from training_cases import EVERYTHING, MEMORY, Noisy, Plain, interrupted_at, quietly, small_task
 
+from hma.backbones import GIN
 from hma.config import HMAConfig
 from hma.data import Batch, Graphs, InMemory, Mixed
 from hma.data.smaller_task import limited
@@ -62,6 +64,22 @@ def test_manifold_mixup_is_the_cross_entropy_of_mixed_features_with_soft_labels(
     labels = share * soft(batch.y, 3) + (1 - share) * soft(batch.y[partners], 3)
     torch.testing.assert_close(loss, cross_entropy(logits, labels))
     assert 0.01 < share < 0.99
+
+
+@pytest.mark.parametrize("project", [True, False])
+def test_of_graphs_what_the_pool_gives_is_mixed(project):
+    task = graph_task()
+    method = manifold_mixup(erm(lambda task: GIN(task.shape[0], width=8, project=project)))
+    learner = method(task, 0)
+    batch = task.train.batch(torch.arange(9))
+    output = learner.forward(batch)
+    drawn, inner = learner.module.drawn, learner.inner.module
+    network = inner.backbone
+    pooled = global_mean_pool(network.nodes(batch.x), batch.x.batch)
+    hidden = drawn.share * pooled + (1 - drawn.share) * pooled[drawn.partners]
+    features = network.project(hidden) if project else hidden
+    torch.testing.assert_close(output.logits, inner.head(features))
+    torch.testing.assert_close(output.features, network(batch.x))
 
 
 def test_shares_follow_the_beta_distribution():
@@ -315,6 +333,7 @@ def test_other_settings_are_another_run():
         ({"share": float("nan")}, "share must be from 0 to 10 .* got nan"),
         ({"groups": 0}, "groups must be a whole number of at least 1, got 0"),
         ({"mixing": (0.2, 0.1)}, r"mixing must be two numbers from 0 to 1, .* got \(0.2, 0.1\)"),
+        ({"mixing": (0.1,)}, r"mixing must be two numbers from 0 to 1, .* got \(0.1,\)"),
         ({"mixing": (0.0, 1.5)}, r"mixing must be two numbers from 0 to 1, .* got \(0.0, 1.5\)"),
     ],
 )

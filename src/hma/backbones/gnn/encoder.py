@@ -121,7 +121,14 @@ class GraphEncoder(nn.Module, ABC):
 
     def pooled(self, nodes: Tensor, batch: Any) -> Tensor:
         """Return one vector per graph of what :meth:`nodes` returned."""
-        features = self._pool(nodes, *graphs_of(batch))  # (N, W) -> (B, F)
+        return self.projected(self._pool(nodes, *graphs_of(batch)))  # (N, W) -> (B, F)
+
+    def unprojected(self, batch: Any) -> Tensor:
+        """Return one vector per graph, ``(B, F)``, as it is after the pool."""
+        return self._pool(self.nodes(batch), *graphs_of(batch))
+
+    def projected(self, features: Tensor) -> Tensor:
+        """Return what the layer after the pool makes of :meth:`unprojected`, if there is one."""
         return features if self.project is None else self.project(features)
 
     def extra_repr(self) -> str:

@@ -187,10 +187,9 @@ def g_mixup(
         raise UserError(f"share must be from 0 to 10 new graphs for each, got {share}")
     if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
         raise UserError(f"groups must be a whole number of at least 1, got {groups!r}")
-    low, high = mixing
-    if not 0 <= low <= high <= 1:
+    if len(mixing) != 2 or not 0 <= mixing[0] <= mixing[1] <= 1:
         raise UserError(f"mixing must be two numbers from 0 to 1, the least first, got {mixing}")
-    settings = Settings(share, groups, (low, high))
+    settings = Settings(share, groups, (mixing[0], mixing[1]))
 
     def build(task: Task, seed: int) -> GMixup:
         expect_graphs(task)

@@ -1,11 +1,13 @@
 """Manifold-Mixup: the head learns from features between two rows, with labels between theirs."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
+from hma.backbones.gnn.encoder import GraphEncoder
 from hma.data import Batch, Mixed, Task
 from hma.errors import UserError
 from hma.methods.augmentation.row_mixing import RowMixing, between
@@ -43,13 +45,28 @@ class MixingModule(WrappedModule):
         self.drawn = None
         if not self.training:
             return super().output(x, features, *more)
-        own = backbone_of(self.inner)(x) if features is None else features  # (B, F)
-        partners = torch.randperm(len(own), device=own.device)
-        alpha = torch.full((), self.alpha, device=own.device)
+        hidden, finish = _halves(backbone_of(self.inner), x, features)  # (B, F)
+        partners = torch.randperm(len(hidden), device=hidden.device)
+        alpha = torch.full((), self.alpha, device=hidden.device)
         share = torch.distributions.Beta(alpha, alpha).sample()
-        mixed = between(own, own[partners], share)
+        mixed = finish(between(hidden, hidden[partners], share))
         self.drawn = Drawn(partners, share, mixed)
-        return super().output(x, mixed, *more)._replace(features=own)
+        return super().output(x, mixed, *more)._replace(features=finish(hidden))
+
+
+def _halves(
+    backbone: nn.Module, x: Any, features: Tensor | None
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return what is mixed of a batch, and what makes features of it: of graphs, the pooled."""
+    if features is not None:
+        return features, _as_it_is
+    if isinstance(backbone, GraphEncoder):
+        return backbone.unprojected(x), backbone.projected
+    return backbone(x), _as_it_is
+
+
+def _as_it_is(features: Tensor) -> Tensor:
+    return features
 
 
 @final
@@ -88,7 +105,7 @@ def manifold_mixup(method: Method, *, alpha: float = 1.0) -> Method:
     """Return ``method`` trained on features between those of two rows of the batch.
 
     ``share * own + (1 - share) * partner's``, features and losses alike, with one share for a
-    batch from Beta(alpha, alpha). Rows of any kind.
+    batch from Beta(alpha, alpha). Rows of any kind; of graphs what the pool gives is mixed.
 
     Args:
         method: Method to wrap; its module has a ``backbone``.
