@@ -9,6 +9,9 @@ from hma.config import HMAConfig
 from hma.data import Task
 from hma.methods import (
     Method,
+    asap,
+    ciga,
+    dir_,
     drop_edge,
     drop_node,
     erm,
@@ -108,6 +111,49 @@ def penalty_rows(batch: int, weights: Mapping[str, Setting]) -> dict[str, Row]:
             measure=measure,
         )
         for name, (penalty, more, what) in kinds.items()
+    }
+
+
+def subgraph_rows(
+    batch: int,
+    *,
+    share: Setting,
+    reads: Setting,
+    contrast: Mapping[str, Setting],
+    spurious: Setting,
+) -> dict[str, Row]:
+    """Return ASAP, DIR, CIGAv1 and CIGAv2, which predict from a part of each graph.
+
+    Args:
+        batch: Rows of an evaluation.
+        share: What is kept of a graph; ASAP and DIR have CIGA's.
+        reads: What the second network of DIR and CIGA reads, ``"hidden"`` or ``"raw"``.
+        contrast: What the contrast counts in CIGAv1 and in CIGAv2.
+        spurious: What the risk of the rest counts in CIGAv2.
+    """
+    part = {"share": share, "reads": reads}
+    kinds: dict[str, tuple[Callable[..., Method], dict[str, Setting], str]] = {
+        "ASAP": (asap, {"share": share}, "graphs pooled to clusters of their nodes"),
+        "DIR": (dir_, part, "a part of the edges that predicts alike whatever it is beside"),
+        "CIGAv1": (
+            ciga,
+            {**part, "contrast": contrast["CIGAv1"]},
+            "a part of the edges, alike within a class",
+        ),
+        "CIGAv2": (
+            ciga,
+            {**part, "contrast": contrast["CIGAv2"], "spurious": spurious},
+            "the same, with a loss of the rest",
+        ),
+    }
+    return {
+        name: Row(
+            build=by_task(make),
+            settings=settings,
+            what=what,
+            measure=partial(row_answers, batch_size=batch),
+        )
+        for name, (make, settings, what) in kinds.items()
     }
 
 
