@@ -1,5 +1,6 @@
 """Tables of the paper as things that run themselves: what is missing is measured, once."""
 
+from hma.tables.edge_hits import EDGE_HITS, edge_hits
 from hma.tables.experiment_files import experiments_folder, find_table, load_table, load_tables
 from hma.tables.ladder import Ladder
 from hma.tables.measure_cell import absent_data, measure, work
@@ -14,6 +15,7 @@ from hma.training import Record
 
 __all__ = [
     "BUDGETS",
+    "EDGE_HITS",
     "FULL",
     "Board",
     "Budget",
@@ -31,6 +33,7 @@ __all__ = [
     "Table",
     "Trial",
     "absent_data",
+    "edge_hits",
     "experiments_folder",
     "find_table",
     "kept_answers",

@@ -1,6 +1,6 @@
 """Graphs cut in two by scores of their edges: the highest of each graph, and the rest."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,15 +23,43 @@ def expect_share(share: float) -> None:
         )
 
 
-def highest(scores: Tensor, graph_of: Tensor, graphs: int, share: float) -> Tensor:
-    r"""Mark the :math:`\lceil r E_g \rceil` edges with the highest scores of each graph, ``(E,)``.
+class Ranked(NamedTuple):
+    """Edges by score, each among those of its own graph.
 
-    Of equal scores the first is taken.
+    Shape:
+        - ``rank`` ``(E,)``: how many edges of its graph are before an edge.
+        - ``counts`` ``(B,)``: edges of each graph.
+    """
+
+    rank: Tensor
+    counts: Tensor
+
+
+def ranked(scores: Tensor, graph_of: Tensor, graphs: int) -> Ranked:
+    """Order the edges of each graph by score, the highest first; of equal scores the first is.
 
     Args:
         scores: Of each edge, ``(E,)``.
         graph_of: Graph of each edge, ``(E,)``, in any order.
         graphs: How many graphs there are; some may have no edges.
+
+    Example:
+        >>> ranked(torch.tensor([0.1, 0.9, 0.5, -3.0]), torch.tensor([0, 0, 0, 1]), 2).rank
+        tensor([2, 0, 1, 0])
+    """
+    by_score = scores.detach().argsort(descending=True, stable=True)
+    order = by_score[graph_of[by_score].argsort(stable=True)]  # by graph, then by score
+    counts = torch.zeros(graphs, dtype=torch.long, device=scores.device)
+    counts = counts.index_add(0, graph_of, torch.ones_like(graph_of))
+    rank = torch.arange(len(order), device=scores.device) - starts_of(counts)[graph_of[order]]
+    return Ranked(torch.empty_like(rank).scatter(0, order, rank), counts)
+
+
+def highest(scores: Tensor, graph_of: Tensor, graphs: int, share: float) -> Tensor:
+    r"""Mark the :math:`\lceil r E_g \rceil` edges with the highest scores of each graph, ``(E,)``.
+
+    Args:
+        scores, graph_of, graphs: As for :func:`ranked`.
         share: :math:`r`, above 0 and at most 1.
 
     Example:
@@ -39,14 +67,9 @@ def highest(scores: Tensor, graph_of: Tensor, graphs: int, share: float) -> Tens
         >>> highest(torch.tensor([0.1, 0.9, 0.5, -3.0]), graph_of, 2, share=0.5)
         tensor([False,  True,  True,  True])
     """
-    by_score = scores.detach().argsort(descending=True, stable=True)
-    order = by_score[graph_of[by_score].argsort(stable=True)]  # by graph, then by score
-    counts = torch.zeros(graphs, dtype=torch.long, device=scores.device)
-    counts = counts.index_add(0, graph_of, torch.ones_like(graph_of))
-    wanted = (share * counts.double() - ROUNDING).ceil()
-    there = graph_of[order]
-    rank = torch.arange(len(order), device=scores.device) - starts_of(counts)[there]
-    return torch.zeros_like(graph_of, dtype=torch.bool).scatter(0, order, rank < wanted[there])
+    rank, counts = ranked(scores, graph_of, graphs)
+    wanted = (share * counts.double() - ROUNDING).ceil()  # (B,)
+    return rank < wanted[graph_of]
 
 
 def cut_out(batch: Any, nodes: Tensor, edges: Tensor, weight: Tensor, *, edgeless: bool) -> Any:

@@ -8,6 +8,7 @@ from hma.report.table import scores
 from hma.report.table.beside import beside_sheets
 from hma.report.table.candidate_sheets import candidate_sheets
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
+from hma.report.table.edge_hit_sheet import edge_hit_sheet
 from hma.report.table.permuted import permuted_sheet
 from hma.report.table.rank_views import rank_sheet
 from hma.report.table.sheet import Field, Sheet, named_once, titled
@@ -33,6 +34,7 @@ def sheets(report: TableReport) -> tuple[Sheet, ...]:
             found += detail_sheets(report, group, tasks, labels)
     found += beside_sheets(report)
     found += [permuted_sheet(report)] if report.permuted else []
+    found += [edge_hit_sheet(report)] if report.edge_hits else []
     found.append(cost_sheet(report))
     return tuple(found)
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from hma.metrics import METRICS, Metric
 from hma.report.table.beside import beside_of
 from hma.report.table.candidates import deployments, with_candidates
+from hma.report.table.edge_hit_sheet import edge_hits_of
 from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.permuted import permuted_of
 from hma.report.table.ranks import ranks_of
@@ -78,6 +79,7 @@ def summarise(
         ranks=ranks_of(table, entries, methods),
         beside=beside_of(held, table.beside),
         permuted=permuted_of(held, table.metric),
+        edge_hits=edge_hits_of(held, table.baseline),
     )
 
 

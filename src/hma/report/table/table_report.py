@@ -38,6 +38,21 @@ class Paired:
     p_holm: float
 
 
+@dataclass(frozen=True)
+class EdgeHits:
+    """How often the edges that count for a row are those that the label is made of.
+
+    Args:
+        measured: Share in percent, over seeds.
+        over_chance: Beside as many edges drawn at random.
+        over_baseline: Beside the baseline; None of the baseline itself.
+    """
+
+    measured: Spread
+    over_chance: Paired
+    over_baseline: Paired | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A row on a task.
@@ -213,6 +228,7 @@ class TableReport:
         ranks: Of a suite that compares ranks over tasks.
         beside: Other metrics of the table -> by task and row, in the row's own context.
         permuted: Change of the score, by task and row, where labels of stored rows were permuted.
+        edge_hits: By task, test split and row, where it was measured.
     """
 
     key: str
@@ -239,6 +255,7 @@ class TableReport:
     ranks: Ranks | None = None
     beside: Mapping[str, Mapping[Place, Spread]] = field(default_factory=dict)
     permuted: Mapping[Place, Spread] = field(default_factory=dict)
+    edge_hits: Mapping[tuple[str, str, str], EdgeHits] = field(default_factory=dict)
 
     @property
     def has_published(self) -> bool:
