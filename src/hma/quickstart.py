@@ -1,16 +1,18 @@
-"""The first thing to run: HMA beside what else one would take, on scikit-learn's digits."""
+"""The first thing to run: HMA beside what else one would take, on digits and on small graphs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import mean, stdev
 
 from torch import nn
 
-from hma.backbones import mlp
+from hma.backbones import GIN, mlp
 from hma.config import HMAConfig
 from hma.data import Task
 from hma.data.sets.colored_digits import colored_digits
 from hma.data.sets.digits import digits
+from hma.data.sets.spurious_motif import spurious_motif
 from hma.methods import Method, erm, with_hma
 from hma.methods.simple import logistic, neighbours
 from hma.training import Recipe, SilentProgress, fit
@@ -21,6 +23,8 @@ RECIPE = Recipe(steps=200, batch_size=64)
 
 
 def _backbone(task: Task) -> nn.Module:
+    if task.kind == "graph":
+        return GIN(task.shape[0], width=32, num_layers=3, order="norm-relu")
     channels, height, width = task.shape
     return mlp(channels * height * width, hidden=(128, 128))
 
@@ -29,9 +33,15 @@ def _few_labels(seed: int) -> Task:
     return digits(seed, per_class=10)
 
 
+def _motifs(seed: int) -> Task:
+    return spurious_motif(seed, bias=0.9, train=600, validation=300, test=300).task
+
+
+GRAPHS = "spurious motifs"
 TASKS: dict[str, Callable[[int], Task]] = {
     "digits, 10 labels per class": _few_labels,
     "coloured digits": colored_digits,
+    GRAPHS: _motifs,
 }
 METHODS: dict[str, Method] = {
     "nearest neighbours": neighbours(),
@@ -65,9 +75,15 @@ class QuickstartLine:
         return stdev(self.scores) if len(self.scores) > 1 else 0.0
 
 
+def has_graphs() -> bool:
+    """Return whether PyG is installed, which graphs need."""
+    return find_spec("torch_geometric") is not None
+
+
 def cells(seeds: int) -> list[tuple[str, str, int]]:
     """Return every run of the table: task, method, seed."""
-    return [(task, method, seed) for task in TASKS for method in METHODS for seed in range(seeds)]
+    tasks = [name for name in TASKS if name != GRAPHS or has_graphs()]
+    return [(task, method, seed) for task in tasks for method in METHODS for seed in range(seeds)]
 
 
 def run(seeds: int = 5) -> Iterator[list[QuickstartLine]]:

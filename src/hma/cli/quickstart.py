@@ -1,4 +1,4 @@
-"""``hma quickstart``: the first table, on data that ships with scikit-learn."""
+"""``hma quickstart``: the first table, on data that needs no download."""
 
 import json
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.files import written_whole
-from hma.quickstart import RECIPE, QuickstartLine, cells, run
+from hma.quickstart import GRAPHS, RECIPE, QuickstartLine, cells, has_graphs, run
 from hma.report.numbers import counted
 from hma.runs import RunOptions, train, write_page
 from hma.training import SilentProgress
@@ -52,6 +52,8 @@ def quickstart(
         "Context 'batch' sees the other rows of a test batch, 'batch-sorted' those beside it in\n"
         "the data; 'alone' never does."
     )
+    if not has_graphs():
+        console.say(f"{GRAPHS} need torch_geometric: pip install 'hma-torch[graph]'")
     with console.status("writing the page"):
         page = write_page(train(PAGE, folder, progress=SilentProgress()))
     console.say(f"report: {page}")
