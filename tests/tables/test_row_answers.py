@@ -83,6 +83,15 @@ def test_of_a_yes_or_no_its_logit_is_kept():
     assert area == pytest.approx(record.tests["test"]["alone"]["auroc"])
 
 
+def test_a_label_that_is_missing_is_missing_again():
+    record = record_of(YesNo(1))
+    whole = kept_answers(record)["test"].labels.numpy()
+    record.measures["answers"]["test"]["labels"][3] = [None]
+    labels = kept_answers(record)["test"].labels.numpy()
+    assert np.isnan(labels[3, 0])
+    assert (np.delete(labels, 3) == np.delete(whole, 3)).all()
+
+
 def test_a_record_without_answers_has_none():
     record = record_of(Classes(2))
     assert kept_answers(replace(record, measures={})) == {}

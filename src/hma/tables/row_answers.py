@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Task
+from hma.json_files import none_to_nan
 from hma.methods import Learner
 from hma.targets import Classes, Target, target_from_json
 from hma.training import Record, all_logits
@@ -71,7 +72,7 @@ def kept_answers(record: Record) -> dict[str, RowAnswers]:
     target = Classes(len(about["classes"])) if given is None else target_from_json(given)
     return {
         name: RowAnswers(
-            torch.tensor(one["labels"]),
+            torch.tensor(none_to_nan(one["labels"])),
             {context: _whole(said, target.outputs) for context, said in one["said"].items()},
             target,
         )
