@@ -163,7 +163,9 @@ def test_tables_and_smiles_give_the_same_graphs(tmp_path, cache):
 
 def test_graphs_are_made_of_smiles_once(tmp_path, cache, monkeypatch):
     molecules(tmp_path)
-    before = open_source("ogb:molbace", data_root=tmp_path)
+    before, told = open_source("ogb:molbace", data_root=tmp_path), []
+    ogb_folder.graphs_of_smiles(SMILES, "test", lambda *counts: told.append(counts))
+    assert told == [(len(SMILES), len(SMILES))]
     monkeypatch.setattr(ogb_folder, "graphs_of_smiles", lambda *_: pytest.fail("made again"))
     after = open_source("ogb:molbace", data_root=tmp_path)
     assert torch.equal(before.node_labels, after.node_labels)

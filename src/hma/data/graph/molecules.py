@@ -96,7 +96,7 @@ def graphs_of_smiles(
             ) from error
         nodes.append(molecule.GetNumAtoms())
         edges.append(2 * molecule.GetNumBonds())
-        if told is not None and (place + 1) % TOLD_EVERY == 0:
+        if told is not None and ((place + 1) % TOLD_EVERY == 0 or place + 1 == len(smiles)):
             told(place + 1, len(smiles))
     once = torch.tensor(bonds).long().view(-1, 2 + len(BOND_SIZES))
     back = once[:, [1, 0, *range(2, once.shape[1])]]

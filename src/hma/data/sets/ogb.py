@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
-from hma.data.graph.ogb_folder import OgbMolecules
+from hma.data.graph.ogb_folder import OgbMolecules, Told
 from hma.data.location import data_folder, fetch, missing_data
 from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.task_from_source import Prepared, prepare_splits
@@ -21,13 +21,20 @@ NUMBERS = ("molesol", "molfreesolv", "mollipo")
 ENDINGS = (".csv.gz", ".md")
 
 
-def ogb_source(name: str, data_root: Path | None = None, *, download: bool = False) -> OgbMolecules:
+def ogb_source(
+    name: str,
+    data_root: Path | None = None,
+    *,
+    download: bool = False,
+    told: Told | None = None,
+) -> OgbMolecules:
     """Return molecules of OGB.
 
     Args:
         name: Their name there without the beginning, such as molbace.
         data_root: Where the folder ``ogbg_molbace`` is.
         download: Fetch it if it is not there.
+        told: Called with the molecules that are made of SMILES and with all of them.
     """
     if name not in (*YES_NO, *NUMBERS):
         near = get_close_matches(name, (*YES_NO, *NUMBERS), n=1)
@@ -42,7 +49,7 @@ def ogb_source(name: str, data_root: Path | None = None, *, download: bool = Fal
         if not download:
             raise missing_data(f"ogb:{name}", folder, address)
         _fetch_ogb(address, folder)
-    return OgbMolecules(folder, numbers=name in NUMBERS)
+    return OgbMolecules(folder, numbers=name in NUMBERS, told=told)
 
 
 def _fetch_ogb(address: str, folder: Path) -> None:
@@ -68,7 +75,8 @@ def _fetch_ogb(address: str, folder: Path) -> None:
 
 
 def _source(asked: Asked) -> OgbMolecules:
-    return ogb_source(asked.found["name"] or "", asked.data_root, download=asked.download)
+    name = asked.found["name"] or ""
+    return ogb_source(name, asked.data_root, download=asked.download, told=asked.told)
 
 
 def _prepared(asked: Asked) -> Prepared:
