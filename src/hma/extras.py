@@ -1,6 +1,9 @@
 """Packages that only some parts need, imported when first used."""
 
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -26,7 +29,7 @@ def needed(module: str, purpose: str, *, extra: str | None = None) -> Any:
     """
     top = module.partition(".")[0]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _hidden("outdated"):
             # torch_geometric scripts a class when it is imported
             warnings.filterwarnings("ignore", ".*torch.jit.script.*", DeprecationWarning)
             return import_module(module)
@@ -55,3 +58,19 @@ def torchmetrics_classification() -> Any:
     return needed_beside_torchvision(
         "torchmetrics.functional.classification", "scoring predictions"
     )
+
+
+@contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """Let a package seem absent to others; with ``outdated`` at hand ogb asks PyPI for a newer one.
+
+    Where it is imported already nothing is done.
+    """
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # what an import of it then fails by
+    try:
+        yield
+    finally:
+        del sys.modules[package]

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -268,3 +270,13 @@ def test_a_smiles_that_is_none_is_shown(tmp_path, cache):
     molecules(tmp_path, ("CCO", "C(", "CC", "C", "N", "O"))
     with pytest.raises(UserError, match=r"cannot be read, 'C\(' in row 1 .*no molecule"):
         builtin("ogb:molbace", seed=0, data_root=tmp_path)
+
+
+def test_making_graphs_asks_no_server_for_a_newer_ogb():
+    code = (
+        "import sys, threading; from hma.extras import needed; needed('ogb.utils.features', 'it');"
+        "import ogb.version; print(ogb.version.check_outdated, threading.active_count(),"
+        "'outdated' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", "1", "False"]
