@@ -319,6 +319,21 @@ def test_asap_is_pygs_pooling_of_each_graph_by_itself(task):
         torch.testing.assert_close(found[place], own[0])
 
 
+def test_asap_keeps_the_fittest_clusters_whatever_the_seed_and_learns_with_every_weight(task):
+    for seed in range(4):
+        learner = asap(encoder, share=0.5)(task, seed)
+        backbone = learner.module.backbone
+        learner.loss(task.train.batch(torch.arange(12))).backward()
+        weights = {name: one for name, one in backbone.named_parameters() if one.requires_grad}
+        assert all(one.grad is not None for one in weights.values())
+        seen = []
+        backbone.pool.gnn_score.register_forward_hook(lambda *call, seen=seen: seen.append(call[2]))
+        graph = Data(x=torch.rand(6, 8), edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
+        *_, kept = backbone.pool(graph.x, graph.edge_index, torch.ones(4))
+        fittest = seen[0].flatten().argsort(descending=True)[:3]
+        assert sorted(kept.tolist()) == sorted(fittest.tolist())
+
+
 # --------------------------------------------------------------------------- scores of the edges
 
 

@@ -185,3 +185,11 @@ def test_what_cannot_be_built_is_said_in_one_line(task):
         ciga(encoder)(replace(task, shape=(4, 0, 2)), 0)
     with pytest.raises(UserError, match="reads must be one of 'hidden', 'raw', got 'hiden'; did"):
         ciga(encoder, reads="hiden")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_number_format_trains(task, name):
+    learner = METHODS[name](encoder)(task, 0)
+    record = quietly(learner, task, replace(RECIPE, epochs=1, precision="bf16-mixed"))
+    assert all(torch.isfinite(value).all() for value in learner.module.state_dict().values())
+    assert record.epochs

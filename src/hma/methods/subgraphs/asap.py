@@ -39,6 +39,8 @@ class PooledEncoder(nn.Module):
         self.nodes = of_nodes(nodes)
         pyg = needed("torch_geometric.nn", "ASAP", extra="graph")
         self.pool = pyg.ASAPooling(feature_dim_of(nodes, None), ratio=share, dropout=dropout)
+        # its sign, drawn once and never learned, would decide whether the fittest clusters are kept
+        nn.init.ones_(self.pool.select.weight.requires_grad_(False))
         self.encoder = encoder
         self.dropout = dropout
         self.feature_dim = feature_dim_of(encoder, None)
