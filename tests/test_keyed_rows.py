@@ -1,5 +1,7 @@
 """Rows kept by sample, against a dictionary."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given
@@ -86,3 +88,20 @@ def test_forget_needs_rows_by_sample():
     model = HMA(torch.nn.Identity(), 3, HMAConfig.paper(queue_size=4), feature_dim=4)
     with pytest.raises(ConfigError, match="forget needs a memory with a row for each sample"):
         model.forget(torch.tensor([1]))
+
+
+def test_a_model_that_forgot_answers_to_the_bit_as_one_that_never_knew():
+    encoder = torch.nn.Linear(4, 16).requires_grad_(False)
+    model = HMA(encoder, num_classes=3, feature_dim=16).eval()
+    x, y = torch.randn(203, 4), torch.randint(3, (203,))
+    ids = torch.arange(203)
+    model.learn_memory([(x, y, ids)], [(x[:50], y[:50])])
+    never, queries, stay = copy.deepcopy(model), torch.randn(37, 4), ids % 5 != 2
+    never.reset_memory()
+    never.remember(x[stay], y[stay], features=model.backbone(x)[stay], ids=ids[stay])
+    never.real.queue.trim()
+    assert model.forget(ids[~stay]) == int((~stay).sum())
+    with torch.no_grad():
+        assert torch.equal(model(queries), never(queries))
+    assert torch.equal(model.memory_state().ids, ids[stay])
+    assert model.real.queue.size == never.real.queue.size == int(stay.sum())

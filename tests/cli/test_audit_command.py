@@ -111,7 +111,7 @@ def test_other_rows_are_asked_and_nothing_is_written(run, run_hma, tmp_path):
     assert "50 rows asked in context 'alone'" in ended.out
     assert "were trained on" not in ended.out
     ended = run_hma("audit", run.folder, "--data", run.options.source)
-    assert "of these rows were trained on and find their own copies" in ended.out
+    assert "of these rows were trained on or taught and find their own copies" in ended.out
     assert (run.folder / "audit.json").read_bytes() == before
 
 

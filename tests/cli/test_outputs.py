@@ -169,7 +169,7 @@ def test_damaged_files_of_a_run_are_one_line(run, rows, refuses, name, content):
 
 def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, run_hma, tmp_path):
     trained = len(Run.open(run).places["train"])
-    said = "of these rows were trained on, so the scores are too good"
+    said = "of these rows were trained on or taught, so the scores are too good"
     assert f"{trained} {said}" in run_hma("evaluate", run, rows).out
     frame = pandas.read_csv(rows)
     places = Run.open(run).places

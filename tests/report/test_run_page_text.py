@@ -64,7 +64,7 @@ def text_of(page):
 def test_the_page_is_well_formed_and_shows_every_part(report):
     found = Reader(render(report))
     parts = {"comparison", "curves", "errors", "calibration", "memory", "attention", "examples",
-             "map", "data", "run", "reading"}  # fmt: skip
+             "map", "rows", "data", "run", "reading"}  # fmt: skip
     assert parts <= set(found.values("id"))
     assert {value.removeprefix("#") for value in found.values("href") if "#" in value} == parts
 

@@ -66,8 +66,8 @@ def evaluate(
     known = rows_trained_on(opened, rows)
     if known:
         terminal.say(
-            f"{known} of these rows were trained on, so the scores are too good: score others, or "
-            "take the test scores that hma train printed"
+            f"{known} of these rows were trained on or taught, so the scores are too good: score "
+            "others, or take the test scores that hma train printed"
         )
     _tell_ignored(terminal, opened, rows)
 

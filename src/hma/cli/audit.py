@@ -68,7 +68,7 @@ def _of_other_rows(
     notes = [*run.preparation.notes(rows)]
     if known:
         notes.append(
-            f"{known} of these rows were trained on and find their own copies in the memory; ask "
-            "with others, or with the test rows, without --data"
+            f"{known} of these rows were trained on or taught and find their own copies in the "
+            "memory; ask with others, or with the test rows, without --data"
         )
     return {rows.name: found}, notes

@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -64,6 +65,12 @@ class Source(ABC):
         For who looks at a few rows: of a long file no more has to be read.
         """
         return self
+
+    def without_labels(self) -> Self:
+        """Return the rows as if they had no labels, for who asks what they are."""
+        part = copy(self)
+        part.labels = None
+        return part
 
     def thumbnail(self, place: int) -> "Image | None":
         """Return a picture of row ``place``; None where rows are no pictures."""

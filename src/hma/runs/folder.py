@@ -282,4 +282,4 @@ def rows_for(
     if opened.given:
         held = next(iter(opened.given.values()))
         raise UserError(f"{source} holds splits; give one of them, such as {source}/{held.name}")
-    return opened
+    return opened if labelled else opened.without_labels()

@@ -125,7 +125,7 @@ def what_remains(run: Run, gone: Tensor) -> str:
     """Say what of forgotten rows is left in the weights of a run."""
     trained = int((gone < len(run.places.get("train", []))).sum())
     if not trained:
-        return "nothing of them remains: no weight was learned from rows that were taught"
+        return "nothing, since no weight was learned from rows that were taught"
     parts = ["its head", "the keys of the memory and what its vote counts"]
     if not run.options.frozen_backbone:
         parts.insert(0, "the backbone")

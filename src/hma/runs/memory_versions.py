@@ -124,8 +124,18 @@ class VersionStore:
         return replace(found, scores=scores)
 
     def history(self) -> list[Version]:
-        """Return all versions after version 0, the oldest first."""
-        return [self.version(number) for number in range(1, self.current()[0] + 1)]
+        """Return all versions after version 0, the oldest first; a damaged one is there in name."""
+        found = []
+        for number in range(1, self.current()[0] + 1):
+            try:
+                found.append(self.version(number))
+            except FileError as error:
+                parent = number - 1
+                lost = Version(
+                    number=number, parent=parent, time="", verb="damaged", source=str(error)
+                )
+                found.append(lost)
+        return found
 
     def living(self, number: int | None = None, newest: int | None = None) -> Living:
         """Return what a version holds besides what training left.

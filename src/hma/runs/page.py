@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from hma.data import Prepared, Split
 from hma.methods import Learner
 from hma.methods.cached_features import Tick
@@ -18,6 +21,8 @@ from hma.runs.auditing import read_audits
 from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
+from hma.runs.memory_lines import changes_of, version_line
+from hma.runs.remembered import RememberedRows
 from hma.runs.training_data import features_of, training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, counted, evaluation_order
@@ -67,8 +72,8 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     about = About(
         title=task.name,
         kind=task.kind,
-        classes=task.classes,
-        target=task.target,
+        classes=run.preparation.classes,
+        target=target,
         metric=task.metric,
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,
@@ -83,7 +88,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             memory_record=records.pop(MEMORY),
             plain_record=records.pop(PLAIN, None),
             plain=learners[PLAIN].module if PLAIN in learners else None,
-            training_rows=_training_rows(prepared, memory, task.train),
+            training_rows=_training_rows(run, prepared, memory, task.train),
             simple=run.simple_rows,
             batch_size=rows,
             seed=run.options.seed,
@@ -93,6 +98,8 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             other_records={method_name(which, target): held for which, held in records.items()},
             audits=read_audits(run),
             notes=_notes(prepared),
+            version=version_line(run),
+            changes=changes_of(run),
             tick=tick,
         )
 
@@ -144,13 +151,23 @@ def _candidates(run: Run) -> list[Candidate]:
     ]
 
 
-def _training_rows(prepared: Prepared, memory: WithMemory, train: Split) -> TrainingRows:
-    source = prepared.source
+def _training_rows(run: Run, prepared: Prepared, memory: WithMemory, train: Split) -> TrainingRows:
+    remembered, taught = RememberedRows(run, prepared.source), run.living.rows
+
+    def features(ids: Tensor) -> Tensor:
+        made = torch.empty(len(ids), memory.model.feature_dim)
+        known = ids < len(train)
+        if bool(known.any()):
+            made[known] = features_of(memory, train, len(ids), ids[known]).to(made)
+        if places := [remembered.taught[sample] for sample in ids[~known].tolist()]:
+            made[~known] = taught.features[places].to(made)
+        return made
+
     return TrainingRows(
-        describe=source.describe,
-        thumbnail=source.thumbnail,
-        places=prepared.places["train"],
-        features=lambda ids: features_of(memory, train, len(ids), ids),
+        describe=remembered.describe,
+        thumbnail=remembered.thumbnail,
+        where=remembered.where,
+        features=features,
     )
 
 

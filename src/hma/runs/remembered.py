@@ -80,6 +80,11 @@ class RememberedRows:
         """Say what one row is."""
         return self.seen([sample])[0].what
 
+    def where(self, sample: int) -> str:
+        """Say where one row came from."""
+        place = self.taught.get(sample)
+        return TRAINING if place is None else self.run.living.rows.where[place]
+
     def thumbnail(self, sample: int) -> "Image | None":
         """Return a picture of a row; None where rows are no pictures."""
         place = self.taught.get(sample)

@@ -1,6 +1,7 @@
 """Rows on their way into a run's memory: looked at, encoded, told from those it holds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -116,6 +117,8 @@ def change_by(store: KeyedRows, rows: TaughtRows, names: tuple[str, ...], where:
             f"{int((~finite).sum())} of {len(finite)} rows of {where} hold NaN or infinity once "
             "they are encoded; correct them"
         )
+    features, labels = rows.features.to(store.features), rows.labels.to(store.labels)
+    rows = replace(rows, features=features, labels=labels)
     new = torch.nonzero(not_held(store, rows))[:, 0]
     if not len(new):
         raise UserError(

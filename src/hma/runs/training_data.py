@@ -135,13 +135,17 @@ def _source_of(split: str, given: Mapping[str, Any]) -> str:
 
 
 def rows_trained_on(run: Run, source: Source) -> int:
-    """Return how many rows of a source the model was trained on, as far as that can be told.
+    """Return how many rows of a source the model was trained on, or its memory was taught.
 
-    All training rows if it is the source of the training; of another table those that are equal
-    once they are prepared. Of other kinds of rows none is found.
+    That is as far as it can be told: all training rows if it is the source of the training; of
+    another table those that are equal once they are prepared. Of other kinds none is found.
     """
     count = len(run.places.get("train", []))
-    if source.fingerprint() == run.record(MEMORY).setup["task"]["facts"].get("fingerprint"):
+    fingerprint = source.fingerprint()
+    changes = [run.versions.version(number) for number in run.living.chain]
+    if taught := sum(one.added for one in changes if one.fingerprint == fingerprint):
+        return taught
+    if fingerprint == run.record(MEMORY).setup["task"]["facts"].get("fingerprint"):
         return count
     if source.kind != "table" or is_builtin(run.options.source):
         return 0

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Verb = Literal["remember", "forget", "restore"]
+Verb = Literal["remember", "forget", "restore", "damaged"]
+"""What made a version; of one that cannot be read, that."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,13 @@ class ArrayTable(TableRows):
         several = len(self.target) > 1
         columns = zip(*self.labels, strict=True) if several else [self.labels]
         return frame.assign(**dict(zip(self.target, map(list, columns), strict=True)))
+
+    def without_labels(self) -> Self:
+        """Return the numbers alone."""
+        part = super().without_labels()
+        part.target = ()
+        part.__dict__.pop("frame", None)
+        return part
 
     def chunks(self, rows: int) -> Iterator[Frame]:
         """Yield all rows in order, ``rows`` at a time."""

@@ -62,6 +62,12 @@ class TextFile(Source):
             part.__dict__.pop(kept, None)
         return part
 
+    def without_labels(self) -> Self:
+        """Return the lines as if none had a label."""
+        part = super().without_labels()
+        part.has_labels = False
+        return part
+
     @property
     def texts(self) -> list[str]:
         """Every text; kept in memory once read."""

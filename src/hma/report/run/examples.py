@@ -13,13 +13,15 @@ from torch import Tensor
 from hma.model import HMA
 from hma.report.run.attention import Looked
 from hma.report.run.groups import belongs, group_names, label_text
-from hma.report.run.run_report import Attended, Example
+from hma.report.run.run_report import Attended, Example, HeldRow
 from hma.report.statistics import Floats, Integers
 
 EXAMPLES = 6
 """Training rows shown for each class."""
 SHOWN_CLASSES = 16
 """Classes shown, those with most rows."""
+LISTED = 60
+"""Rows of the memory in its table."""
 LONGEST = 160
 """Characters of a row's description."""
 PIXELS = 72
@@ -34,6 +36,7 @@ class TrainingRows:
         describe: What the row at a place of the source is, as text.
         thumbnail: A PIL image of it, or None.
         places: Place in the source of each sample id; None where id and place are the same.
+        where: Where the row at a place came from; None leaves that out.
         features: From sample ids ``(B,)`` to what the backbone makes of these rows now, on the
             model's device; None leaves staleness unknown.
     """
@@ -41,6 +44,7 @@ class TrainingRows:
     describe: Callable[[int], str]
     thumbnail: Callable[[int], Any] | None = None
     places: Sequence[int] | None = None
+    where: Callable[[int], str] | None = None
     features: Callable[[Tensor], Tensor] | None = None
 
 
@@ -79,6 +83,16 @@ def attended_by_answer(
     return tuple(found)
 
 
+def most_looked_at(
+    looked: Looked, model: HMA, names: Sequence[str], rows: TrainingRows
+) -> tuple[HeldRow, ...]:
+    """Return the rows of the memory that all test rows together look at most."""
+    held = _Held.of(model, names)
+    mass = held.summed(looked.on_queue.sum(axis=0))
+    best = np.argsort(-mass, kind="stable")[:LISTED].tolist()
+    return tuple(held.row(place, mass[place], rows) for place in best)
+
+
 @dataclass(frozen=True)
 class _Held:
     """The different samples in the queue; one that is there more than once counts once."""
@@ -114,13 +128,29 @@ class _Held:
     def example(self, place: int, share: float, rows: TrainingRows) -> Example:
         """Return the sample at ``place`` as the page shows it."""
         source = _place_of(int(self.ids[place]), rows)
-        text = " ".join(rows.describe(source).split())
         return Example(
-            text=text if len(text) <= LONGEST else text[: LONGEST - 1] + "…",
+            text=_shortened(rows.describe(source)),
             picture=None if rows.thumbnail is None else _png(rows.thumbnail(source)),
             label=self.labels[place] or "unknown",
             share=float(share),
         )
+
+    def row(self, place: int, share: float, rows: TrainingRows) -> HeldRow:
+        """Return the sample at ``place`` as a line of a table."""
+        sample = int(self.ids[place])
+        source = _place_of(sample, rows)
+        return HeldRow(
+            id=sample,
+            label=self.labels[place] or "unknown",
+            share=float(share),
+            text=_shortened(rows.describe(source)),
+            where="" if rows.where is None else rows.where(source),
+        )
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _place_of(sample: int, rows: TrainingRows) -> int:

@@ -127,6 +127,46 @@ class Attended:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldRow:
+    """A row that the memory holds.
+
+    Args:
+        id: Its sample id.
+        label: Its class.
+        share: Part of the attention on the queue that it draws.
+        text: What it is.
+        where: Where it came from.
+    """
+
+    id: int
+    label: str
+    share: float
+    text: str
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryChange:
+    """A version of the memory.
+
+    Args:
+        number: Its number.
+        time: When.
+        what: What was done.
+        rows: Rows in the memory afterwards.
+        scores: What it did, a line for each kind of rows.
+        remains: What of forgotten rows is left in weights.
+    """
+
+    number: int
+    time: str
+    what: str
+    rows: int
+    scores: tuple[str, ...]
+    remains: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Map:
     """Points of high dimension laid out on paper.
 
@@ -174,6 +214,9 @@ class RunReport:
         attention: Where predictions looked, for each context.
         by_class: Most attended training rows of each group.
         by_answer: Most attended training rows of any class, for each answer.
+        held: Rows of the memory, those that draw most attention first.
+        version: Which version of the memory answers, in a line; empty where it is as trained.
+        changes: Every version of the memory after training.
         maps: t-SNE of slots and features.
         rows: Number of rows of each split.
         splits: Rows of each group in each split, ``(C,)``.
@@ -201,6 +244,9 @@ class RunReport:
     attention: tuple[Attention, ...] = ()
     by_class: tuple[Attended, ...] = ()
     by_answer: tuple[Attended, ...] = ()
+    held: tuple[HeldRow, ...] = ()
+    version: str = ""
+    changes: tuple[MemoryChange, ...] = ()
     maps: tuple[Map, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     splits: Mapping[str, Integers] = field(default_factory=dict)

@@ -12,7 +12,12 @@ from hma.audited import Audit
 from hma.metrics import METRICS
 from hma.model import HMA
 from hma.report.run.attention import attention_in
-from hma.report.run.examples import TrainingRows, attended_by_answer, attended_of_class
+from hma.report.run.examples import (
+    TrainingRows,
+    attended_by_answer,
+    attended_of_class,
+    most_looked_at,
+)
 from hma.report.run.groups import belongs, group_names
 from hma.report.run.maps import maps
 from hma.report.run.memory_health import queue_health, slot_health
@@ -25,7 +30,7 @@ from hma.report.run.records import (
     options,
     provenance,
 )
-from hma.report.run.run_report import RunReport
+from hma.report.run.run_report import MemoryChange, RunReport
 from hma.report.run.scoring import RESAMPLES, Answers, compare
 from hma.report.run.trial import MEMORY, PLAIN, Candidate, Trial
 from hma.targets import Classes, Target
@@ -77,6 +82,8 @@ def summarise(
     other_records: Mapping[str, Values] = MappingProxyType({}),
     audits: Mapping[str, Audit] = MappingProxyType({}),
     notes: Sequence[str] = (),
+    version: str = "",
+    changes: Sequence[MemoryChange] = (),
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> RunReport:
     """Return the report of a run.
@@ -101,6 +108,8 @@ def summarise(
         other_records: Records of candidates other than the two, by their names.
         audits: Whether the memory is read, by test set.
         notes: What a reader must know, such as files that were left out.
+        version: Which version of the memory answers; empty where it is as trained.
+        changes: Every version of the memory after training.
         tick: Called with how many parts are done, and of how many.
     """
     target = about.target or Classes(len(about.classes))
@@ -145,10 +154,17 @@ def summarise(
         deployed=deployed,
         candidates=tuple(candidates),
         audits=audits,
+        version=version,
+        changes=tuple(changes),
         notes=(
             *notes,
             *(disagreements(memory_record, plain_record) if plain_record else ()),
-            *(note for method, record in held.items() for note in _stale(method, record, trials)),
+            *(
+                note
+                for method, record in held.items()
+                if not (version and method == MEMORY)  # the record is of version 0
+                for note in _stale(method, record, trials)
+            ),
         ),
     )
 
@@ -189,6 +205,7 @@ def _memory_parts(
     if own is not None and training_rows is not None:
         parts["by_class"] = attended_of_class(own, model, about.classes, training_rows)
         parts["by_answer"] = attended_by_answer(own, model, about.classes, training_rows)
+        parts["held"] = most_looked_at(own, model, about.classes, training_rows)
         part(None)
     if answers.features is not None:
         parts["maps"] = maps(
