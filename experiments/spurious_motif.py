@@ -3,7 +3,7 @@
 Run it, with its cost on two cores::
 
     hma run SPMotif --budget smoke --workers 2     # a minute
-    hma run SPMotif --budget small --workers 2     # bias 0.9, 5 seeds: some minutes
+    hma run SPMotif --budget small --workers 2     # bias 0.9, 5 seeds: ten minutes
     hma run SPMotif --budget full --workers 2      # three biases, 10 seeds: hours
 
 Published: nothing by the paper. This is DIR's data (Wu et al. 2022): the motif of a graph is its
@@ -15,7 +15,8 @@ Departures from DIR's data: a third as many graphs, and beside its test, with la
 bases of the sizes of training. Validation has no bias, as there, so it selects for the motif. The
 network of all rows is a GIN in the layer order of CIGA's code, without dropout. A quarter of the
 edges is kept, as both have it. Weights are those of the authors' code for this data but for
-``spurious``, whose gradient is cut off there.
+``spurious``, whose gradient is cut off there. The step size of 0.001 and batches of 32, rather than
+0.003 and 64, are by validation.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from hma.training import Recipe
 
 from ._graph_rows import memory_rows
 
-BATCH = 64
+BATCH = 32
 BIASES = (0.9, 0.6, 0.33)
 SHARE = 0.25
 measure = partial(edge_hits, batch_size=BATCH)
@@ -49,8 +50,8 @@ def rival(build: Callable[..., Any], what: str, **settings: float) -> Row:
     return Row(build=build, settings=settings, search=searched, what=what, measure=measure)
 
 
-memory = memory_rows(BATCH, label_dim=16, queue_size=2 * BATCH, slots_per_class=16)
-recipe = Recipe(epochs=20, batch_size=BATCH, eval_batch_size=BATCH, lr=3e-3)
+memory = memory_rows(BATCH, label_dim=16, queue_size=4 * BATCH, slots_per_class=16)
+recipe = Recipe(epochs=20, batch_size=BATCH, eval_batch_size=BATCH, lr=1e-3)
 
 TABLE = Table(
     key="SPMotif",
@@ -84,14 +85,13 @@ TABLE = Table(
             tasks=("bias-0.9",),
         ),
         "small": Budget(
-            what="bias 0.9, 1,500 graphs at most of each split, 20 epochs, 5 seeds",
+            what="bias 0.9, 20 epochs, 5 seeds",
             recipe=recipe,
             seeds=5,
-            rows=1500,
             tasks=("bias-0.9",),
         ),
         "full": Budget(
-            what="all biases, 3,000 graphs, 40 epochs, 10 seeds",
+            what="all biases, 40 epochs, 10 seeds",
             recipe=replace(recipe, epochs=40),
             seeds=10,
         ),
