@@ -15,6 +15,7 @@ from hma.explain import Explanation, explain
 from hma.memory_state import MemoryState
 from hma.model import HMA
 from hma.released import load_released
+from hma.suspects import Suspects, suspects
 
 if TYPE_CHECKING:
     from hma.estimator import HMAClassifier, HMARegressor
@@ -32,6 +33,7 @@ __all__ = [
     "HMAConfig",
     "HMARegressor",
     "MemoryState",
+    "Suspects",
     "audit",
     "contributions",
     "explain",
@@ -40,6 +42,7 @@ __all__ = [
     "queue_diagnostics",
     "save",
     "slot_diagnostics",
+    "suspects",
     "targets",
 ]
 

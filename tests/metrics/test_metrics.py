@@ -72,6 +72,21 @@ def test_weighted_yes_no_scores_are_scikit_learns_with_sample_weights(seed, rows
         np.testing.assert_allclose(found, expected)
 
 
+def test_precision_at_the_share_of_yes_looks_at_as_many_rows_as_have_it():
+    said = torch.tensor([[0.9], [0.8], [0.7], [0.6], [0.5], [0.4]])
+    y = torch.tensor([[1.0], [0.0], [1.0], [1.0], [0.0], [0.0]])
+    found = scores(said, y, ["r-precision"], target=YesNo(1))["r-precision"]
+    assert found == pytest.approx(2 / 3)
+    equal = said.clone()
+    equal[2:5] = 0.7  # the third place is for one of three rows, two of which have a yes
+    found = scores(equal, y, ["r-precision"], target=YesNo(1))["r-precision"]
+    assert found == pytest.approx((1 + 2 / 3) / 3)
+    twice = METRICS["r-precision"].weighted(said, y, YesNo(1))(np.array([[2.0, 0, 1, 1, 1, 1]]).T)
+    assert twice[0] == 1
+    nobody = scores(said, torch.zeros(6, 1), ["r-precision"], target=YesNo(1))["r-precision"]
+    assert math.isnan(nobody)
+
+
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10**6), rows=st.integers(2, 30))
 def test_errors_of_numbers_are_those_of_scikit_learn(seed, rows):

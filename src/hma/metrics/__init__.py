@@ -14,7 +14,7 @@ from hma.metrics.matthews import MATTHEWS
 from hma.metrics.mean_loss import MEAN_LOSS
 from hma.metrics.metric import Metric, OfWeights
 from hma.metrics.number_errors import MAE, R2, RMSE
-from hma.metrics.ranking import AUROC, AVERAGE_PRECISION
+from hma.metrics.ranking import AUROC, AVERAGE_PRECISION, R_PRECISION
 from hma.targets import Classes, Target
 
 __all__ = ["METRICS", "Metric", "OfWeights", "metric_for", "recorded", "scores", "temperature_for"]
@@ -27,6 +27,7 @@ METRICS: dict[str, Metric] = {
         MACRO_F1,
         AUROC,
         AVERAGE_PRECISION,
+        R_PRECISION,
         MATTHEWS,
         LOG_LOSS,
         RMSE,

@@ -46,6 +46,18 @@ def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Fl
     return ratio(total, yes, where=(yes > 0) & (rows > yes), otherwise=np.nan)
 
 
+def precision_at_share(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
+    """Precision among the highest scores, as many rows as are positive; equal scores share."""
+    order = np.argsort(-scores, kind="stable")
+    last_of_equals = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
+    hits = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
+    yes, rows = hits[-1], above[-1]
+    curves = zip(yes, above.T, hits.T, strict=True)
+    found = [np.interp(many, [0.0, *held], [0.0, *hit]) for many, held, hit in curves]
+    return ratio(np.array(found), yes, where=(yes > 0) & (rows > yes), otherwise=np.nan)
+
+
 def _weighted(curve: Curve) -> Weighted:
     def weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
         columns = list(_columns(outputs, labels, target))
@@ -128,4 +140,13 @@ AVERAGE_PRECISION = Metric(
     weighted=_weighted(average_precision),
     scale=100.0,
     digits=2,
+)
+R_PRECISION = Metric(
+    name="r-precision",
+    title="precision at the share of yes",
+    targets=(YesNo,),
+    weighted=_weighted(precision_at_share),
+    scale=100.0,
+    digits=2,
+    recorded=False,
 )

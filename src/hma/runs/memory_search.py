@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -136,7 +137,20 @@ def _decides(run: Run, learner: WithMemory, progress: Progress | None) -> tuple[
     return total / len(split), f"{len(split)} {name} rows"
 
 
-def write_rows(found: Found, path: Path) -> None:
+class Listed(Protocol):
+    """Rows with names of their columns."""
+
+    @property
+    def header(self) -> list[str]:
+        """Names of the columns."""
+        ...
+
+    def lines(self) -> list[list[str]]:
+        """Return the cells of each row."""
+        ...
+
+
+def write_rows(found: Listed, path: Path) -> None:
     """Write rows as CSV, whole or not at all."""
     with written_whole(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as to:
         writer = csv.writer(to)

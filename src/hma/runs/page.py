@@ -23,6 +23,7 @@ from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
 from hma.runs.memory_lines import changes_of, version_line
 from hma.runs.remembered import RememberedRows
+from hma.runs.suspects import suspects_if_cheap
 from hma.runs.training_data import features_of, training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, counted, evaluation_order
@@ -97,6 +98,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             candidates=_candidates(run),
             other_records={method_name(which, target): held for which, held in records.items()},
             audits=read_audits(run),
+            suspects=suspects_if_cheap(run, memory.model, prepared.source),
             notes=_notes(prepared),
             version=version_line(run),
             changes=changes_of(run),

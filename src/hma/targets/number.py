@@ -98,6 +98,14 @@ class Number(Target):
         """Return the number in its own unit, ``(N,)``."""
         return self.given(stored)
 
+    def apart(self, stated: Tensor, said: Tensor) -> Tensor:
+        """Return the difference in units of ``scale``."""
+        return (stated - said).abs() / self.scale
+
+    def unshared(self, stored: Tensor) -> Tensor:
+        """Tell nothing: any number can be judged by any other."""
+        return torch.zeros_like(stored, dtype=torch.bool)
+
     def tallied(self, votes: Tensor) -> Tensor:
         """Return the weighted mean; a little of the mean of all is in it."""
         return votes[:, :1] / (votes[:, 1:] + NO_VOTE)

@@ -104,6 +104,20 @@ class Target(ABC):
         known = belongs.sum(dim=1, keepdim=True) > 0
         return torch.where(known, belongs, torch.nan)
 
+    def apart(self, stated: Tensor, said: Tensor) -> Tensor:
+        """Return how far labels are from answers, both in the form of :meth:`expected`.
+
+        By default what two distributions do not share, 0 to 1: of a class, the probability of all
+        others. NaN where a label is unknown.
+        """
+        return (stated - said).abs().sum(dim=-1) / 2
+
+    def unshared(self, stored: Tensor) -> Tensor:
+        """Tell which labels no other of ``stored`` has, or has a part of; as :meth:`stated`."""
+        belongs = self.membership(stored)  # (N, P)
+        others = belongs.sum(dim=0) - belongs
+        return ((belongs * others).sum(dim=1) == 0)[:, None]
+
     def tallied(self, votes: Tensor) -> Tensor:
         """Return weighted sums of ballots as logits, ``(B, V)`` to ``(B, outputs)``.
 

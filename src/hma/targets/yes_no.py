@@ -89,6 +89,18 @@ class YesNo(Target):
         """Return 1 for a yes and 0 for a no, ``(N, T)``."""
         return stored
 
+    def apart(self, stated: Tensor, said: Tensor) -> Tensor:
+        """Return the largest difference over the labels that are known."""
+        each = (stated - said).abs()
+        known = ~each.isnan()
+        return torch.where(known, each, 0.0).amax(dim=-1).where(known.any(dim=-1), torch.nan)
+
+    def unshared(self, stored: Tensor) -> Tensor:
+        """Tell which answers to which labels no other row gives, ``(N, T)``."""
+        given = self.ballots(stored)  # (N, 2T)
+        once = given * (given.sum(dim=0) == 1)
+        return once.view(-1, self.count, 2).sum(dim=2) > 0
+
     def tallied(self, votes: Tensor) -> Tensor:
         """Return how far yes is ahead of no, label by label."""
         no, yes = (votes + NO_VOTE / 2).view(-1, self.count, 2).log().unbind(dim=2)  # (B, T) each

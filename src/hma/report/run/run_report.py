@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hma.audited import Audit
+from hma.report.run.suspect_rows import SuspectRows
 from hma.report.run.trial import MEMORY, Candidate, Trial
 from hma.report.statistics import Floats, Integers
 from hma.targets import Target
@@ -228,6 +229,7 @@ class RunReport:
         deployed: Which method answers new rows, and why.
         candidates: Everything that was trained, with its share of the mixture.
         audits: Whether the memory is read, by test set.
+        suspects: Stored rows whose labels may be wrong; None where that was not asked.
         notes: What a reader must know before believing the numbers.
     """
 
@@ -258,6 +260,7 @@ class RunReport:
     deployed: str = ""
     candidates: tuple[Candidate, ...] = ()
     audits: Mapping[str, Audit] = field(default_factory=dict)
+    suspects: SuspectRows | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

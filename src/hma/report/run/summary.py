@@ -32,6 +32,7 @@ from hma.report.run.records import (
 )
 from hma.report.run.run_report import MemoryChange, RunReport
 from hma.report.run.scoring import RESAMPLES, Answers, compare
+from hma.report.run.suspect_rows import SuspectRows
 from hma.report.run.trial import MEMORY, PLAIN, Candidate, Trial
 from hma.targets import Classes, Target
 
@@ -81,6 +82,7 @@ def summarise(
     candidates: Sequence[Candidate] = (),
     other_records: Mapping[str, Values] = MappingProxyType({}),
     audits: Mapping[str, Audit] = MappingProxyType({}),
+    suspects: SuspectRows | None = None,
     notes: Sequence[str] = (),
     version: str = "",
     changes: Sequence[MemoryChange] = (),
@@ -107,6 +109,7 @@ def summarise(
         candidates: Everything that was trained, with its share of the mixture.
         other_records: Records of candidates other than the two, by their names.
         audits: Whether the memory is read, by test set.
+        suspects: Stored rows whose labels may be wrong.
         notes: What a reader must know, such as files that were left out.
         version: Which version of the memory answers; empty where it is as trained.
         changes: Every version of the memory after training.
@@ -156,6 +159,7 @@ def summarise(
         audits=audits,
         version=version,
         changes=tuple(changes),
+        suspects=suspects,
         notes=(
             *notes,
             *(disagreements(memory_record, plain_record) if plain_record else ()),

@@ -38,7 +38,9 @@ def beside_sheets(report: TableReport) -> list[Sheet]:
                 (Field(method), *(_field(metric, held, (task, method)) for task in tasks))
                 for method in report.methods
             ),
-            f"Epochs are selected by {scores.title(report.metric)} all the same.",
+            f"Epochs are selected by {scores.title(report.metric)} all the same."
+            if report.selected_by_metric
+            else "",
         )
         for metric, held in report.beside.items()
         if held

@@ -78,6 +78,7 @@ def summarise(
         deployments=deployments(held),
         ranks=ranks_of(table, entries, methods),
         beside=beside_of(held, table.beside),
+        selected_by_metric=any(row.work is None for row in table.rows.values()),
         permuted=permuted_of(held, table.metric),
         edge_hits=edge_hits_of(held, table.baseline),
     )

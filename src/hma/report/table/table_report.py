@@ -227,6 +227,7 @@ class TableReport:
         deployments: Of whole runs: metric -> task -> what is deployed against its candidates.
         ranks: Of a suite that compares ranks over tasks.
         beside: Other metrics of the table -> by task and row, in the row's own context.
+        selected_by_metric: Whether the metric selects epochs; rows with work of their own differ.
         permuted: Change of the score, by task and row, where labels of stored rows were permuted.
         edge_hits: By task, test split and row, where it was measured.
     """
@@ -254,6 +255,7 @@ class TableReport:
     deployments: Mapping[str, Mapping[str, Deployed]] = field(default_factory=dict)
     ranks: Ranks | None = None
     beside: Mapping[str, Mapping[Place, Spread]] = field(default_factory=dict)
+    selected_by_metric: bool = True
     permuted: Mapping[Place, Spread] = field(default_factory=dict)
     edge_hits: Mapping[tuple[str, str, str], EdgeHits] = field(default_factory=dict)
 
