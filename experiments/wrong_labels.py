@@ -1,10 +1,10 @@
 """Wrong labels found: the vote of the other rows beside cleanlab with cross-validation.
 
-Run it, with its cost on one core::
+Run it::
 
-    hma run suspects --budget smoke     # a minute
-    hma run suspects --budget small     # four tables, three seeds: a quarter of an hour
-    hma run suspects --budget full      # four tables, ten seeds: an hour
+    hma run suspects --budget smoke --workers 2     # a minute
+    hma run suspects --budget small --workers 2     # four tables, three seeds
+    hma run suspects --budget full --workers 2      # four tables, ten seeds
 
 Published: nothing. In four real tables one label in twenty is changed to another class on purpose,
 among the training rows and among the validation rows. Every row of this table ranks the training
