@@ -16,6 +16,7 @@ from hma.memory_state import MemoryState
 from hma.model import HMA
 from hma.released import load_released
 from hma.suspects import Suspects, suspects
+from hma.unfamiliar import unfamiliarity
 
 if TYPE_CHECKING:
     from hma.estimator import HMAClassifier, HMARegressor
@@ -44,6 +45,7 @@ __all__ = [
     "slot_diagnostics",
     "suspects",
     "targets",
+    "unfamiliarity",
 ]
 
 

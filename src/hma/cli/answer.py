@@ -15,6 +15,7 @@ from hma.runs import Run, Which
 from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
+from hma.runs.coverage import Covered
 from hma.runs.folder import rows_for
 from hma.runs.training_data import rows_trained_on
 from hma.training import counted, progress_for_terminal
@@ -83,6 +84,7 @@ def predict(
     overwrite: bool = False,
     skip_bad_files: bool = False,
     seed: int | None = None,
+    coverage: float | None = None,
 ) -> None:
     """Write a prediction for every row, as CSV or Parquet.
 
@@ -110,17 +112,26 @@ def predict(
         Leave out images that cannot be read, and count them.
     seed
         Of a run with several seeds, which one to ask; the first if not given.
+    coverage
+        Promise that this share of rows such as the validation rows, 0.95 for instance, has its true
+        label in the column labels, or its number between two more, and call rows 'unknown' that are
+        less familiar to the memory than that share of them.
     """
     output = output_file(output, overwrite=overwrite, endings=ENDINGS)
     opened = opened_run(run, seed)
     rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
-    done = 0
+    done, covered = 0, None
     terminal = Terminal()
-    how: dict[str, Any] = {"which": which, "context": context, "batch_size": batch_size}
+    how: dict[str, Any] = {"which": which, "context": context}
+    if coverage is not None:
+        covered = Covered(opened, coverage, **how, progress=progress_for_terminal(lines=True))
+    how |= {"batch_size": batch_size, "covered": covered}
     with counted(progress_for_terminal(lines=True), "predicting") as tick, warnings_as_lines():
         for done in predict_run(opened, rows, output, **how):
             tick(done, len(rows))
     terminal.say(f"wrote {done} predictions to {output}")
+    for line in [] if covered is None else covered.lines():
+        terminal.say(line)
     _tell_ignored(terminal, opened, rows)
 
 

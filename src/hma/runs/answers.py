@@ -15,6 +15,7 @@ from hma.methods.cached_features import Tick, encoded_once
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
 from hma.row_order import SerialCorrelation
+from hma.runs.coverage import Covered
 from hma.runs.folder import ENCODED, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
@@ -88,29 +89,38 @@ def predict(
     which: Which | None = None,
     context: str = "alone",
     batch_size: int = 256,
+    covered: Covered | None = None,
 ) -> Iterator[int]:
     """Write a prediction for every row into a CSV or Parquet file; yield the rows done so far.
 
     The file appears whole when the last row is done; memory does not grow with the input. Rows
     are taken as the source has them, so in context 'batch' a row sees its neighbours there; where
     they come in an order, :class:`hma.row_order.OrderedRowsWarning` says so at the end. The
-    learner that the run deployed answers, unless ``which`` names another.
+    learner that the run deployed answers, unless ``which`` names another, or ``covered``, which
+    adds columns of its own, brings one.
     """
-    learner = run.learner(run.deployed.which if which is None else which)
+    if covered is not None:
+        learner = covered.learner
+    else:
+        learner = run.learner(run.deployed.which if which is None else which)
     _use(learner, context)
     target, names = run.preparation.target, run.preparation.classes
     pictures = source.kind == "image"  # a picture is known by the name of its file
     columns: dict[str, Content] = {"row": "text" if pictures else "place"}
-    columns |= columns_of(target, names)
+    columns |= columns_of(target, names) | ({} if covered is None else covered.columns)
     done, following = 0, SerialCorrelation()
     with written_whole(output) as temporary, prediction_file(temporary, columns) as write:
         for batch in stream(run.preparation, source, batch_size):
+            if covered is not None:
+                batch = covered.encoded(batch)
             with torch.no_grad():
                 said = target.expected(learner.predict(batch))
             following.add(said)
             places = batch.ids.tolist()
             rows = [source.describe(place) for place in places] if pictures else places
-            answers = (_cells(target, names, values) for values in said.tolist())
+            answers = [_cells(target, names, values) for values in said.tolist()]
+            if covered is not None:
+                answers = covered.completed(answers, batch, said)
             write([(row, *cells) for row, cells in zip(rows, answers, strict=True)])
             done += len(places)
             yield done

@@ -40,7 +40,7 @@ def change_scores(
     found = [_of_validation(before, after, answering, progress)]
     if len(taught):
         runs = zip((before, after), answering, strict=True)
-        memories = [_memory_of(run, learner) for run, learner in runs]
+        memories = [memory_of(run, learner) for run, learner in runs]
         metric = before.record(MEMORY).setup["task"].get("metric", "")
         found += _of_taught(memories[0], memories[1], taught, metric)
     return tuple(found)
@@ -137,7 +137,7 @@ def left_out_logits(model: HMA, ids: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _memory_of(run: Run, learner: Learner) -> HMA:
+def memory_of(run: Run, learner: Learner) -> HMA:
     """Return the memory of a run, where it is loaded already."""
     if isinstance(learner, Mixture):
         learner = learner.learners.get(MEMORY, learner)

@@ -17,8 +17,15 @@ from hma.json_files import write_json
 from hma.methods import Learner
 from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
+from hma.methods.mixture import Mixture
 from hma.metrics import scores
 from hma.runs.auditing import audit_if_cheap, read_audits
+from hma.runs.calibration import (
+    Calibration,
+    calibrated,
+    calibration_key,
+    read_calibration,
+)
 from hma.runs.candidates import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, new_learners, title
 from hma.runs.deployment import Deployment, fitted_deployment, read_deployment
 from hma.runs.folder import (
@@ -117,11 +124,15 @@ def train(
             fabric=fabric,
             say=say,
         )
-        deployed = _deployed(learners, records, seen, folder, options.recipe.eval_batch_size)
+        rows = options.recipe.eval_batch_size
+        deployed = _deployed(learners, records, seen, folder, rows).asked(deploy)
+        calibration, key = _calibrated(learners, deployed, seen[MEMORY].validation, folder, rows)
         if fabric.is_global_zero:
             memory = learners[MEMORY]
             audit_if_cheap(memory, seen[MEMORY], records[MEMORY], options, folder, progress)
-            _conclude(folder, prepared, memory, deployed.asked(deploy))
+            if calibration is not None:
+                calibration.write(folder, key)
+            _conclude(folder, prepared, memory, deployed)
     run = Run.open(folder)
     if first_process():
         say(run.deployed.why)
@@ -207,6 +218,31 @@ def _logits(learner: Learner, split: Split, batch_size: int) -> Tensor:
     logits = all_logits(learner, split, batch_size=batch_size)
     learner.use(learner.contexts[0])
     return logits
+
+
+def _calibrated(
+    learners: Mapping[Which, Learner],
+    deployed: Deployment,
+    validation: Split,
+    folder: Path,
+    batch_size: int,
+) -> tuple[Calibration | None, str]:
+    """Return what the validation rows say of what is deployed, if the folder lacks it; and its key.
+
+    All processes take part.
+    """
+    weights = {which: deployed.weights[which] for which in {*deployed.counted, MEMORY}}
+    counted, memory = deployed.counted, learners[MEMORY]
+    assert isinstance(memory, WithMemory)
+    asked: Learner = learners[next(iter(counted))]
+    if deployed.which == MIXTURE:
+        shares: dict[str, float] = dict(counted.items())
+        asked = Mixture({which: learners[which] for which in counted}, shares)
+        asked.module.to(memory.model.anchors.device)
+    key = calibration_key(counted, weights, asked.contexts[0])
+    if read_calibration(folder, key) is not None:
+        return None, key
+    return calibrated(asked, memory.model, validation, batch_size=batch_size), key
 
 
 def _conclude(folder: Path, prepared: Prepared, memory: Learner, deployed: Deployment) -> None:
