@@ -10,12 +10,14 @@ import torch
 
 from hma.config import HMAConfig
 from hma.errors import UserError
+from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import predict
 from hma.runs.calibration import CALIBRATION
 from hma.runs.coverage import Covered
 from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
+from hma.runs.page import report_of
 from hma.training import Recipe, SilentProgress, all_logits
 from hma.unfamiliar import unfamiliarity
 
@@ -67,8 +69,11 @@ def predicted(run, source, tmp_path, coverage=COVERAGE):
 
 
 def validation_of(run):
-    """Labels, answers and unfamiliarity of the validation rows, and the threshold of scores."""
-    split = run.prepared().task.validation
+    return answers_to(run, run.prepared().task.validation)
+
+
+def answers_to(run, split):
+    """Labels, answers and unfamiliarity of rows."""
     said = all_logits(run.learner(run.deployed.which), split, batch_size=64)
     x = split.batch(torch.arange(len(split))).x
     far = unfamiliarity(run.learner(MEMORY).model, x)
@@ -148,3 +153,22 @@ def test_yes_no_labels_of_a_memory_that_attends_have_neither_sets_nor_unknown_ro
     assert [*found.columns] == ["row", "probability of hot", "probability of wet"]
     assert "have no sets or intervals" in covered.lines()[0]
     assert "needs a memory whose rows vote" in covered.lines()[1]
+
+
+def test_the_page_shows_what_the_test_rows_come_to(run):
+    labels, said, far = validation_of(run)
+    tested_labels, tested, tested_far = answers_to(run, run.prepared().task.tests["test"])
+    report = report_of(run)
+    found = next(level for level in report.promises.levels if level.asked == COVERAGE)
+    most = quantile(1 - said[np.arange(len(labels)), labels])
+    sets = [
+        {c for c, p in enumerate(row) if 1 - p <= most} | {int(np.argmax(row))} for row in tested
+    ]
+    inside = [label in one for label, one in zip(tested_labels.tolist(), sets, strict=True)]
+    assert found.covered == pytest.approx(np.mean(inside))
+    assert found.size == pytest.approx(np.mean([len(one) for one in sets]))
+    assert found.unknown == pytest.approx((tested_far > quantile(far)).mean())
+    assert [level.asked for level in report.promises.levels] == [0.5, 0.6, 0.7, 0.8, 0.9]
+    page = render(report)
+    assert 'id="coverage"' in page
+    assert "of 18 validation rows" in page

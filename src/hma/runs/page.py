@@ -14,19 +14,23 @@ from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 from hma.report.run import trial as report_names
 from hma.report.run import write_page as write_report
 from hma.report.run.advice import advice
+from hma.report.run.promises import Promises
 from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
 from hma.runs.answers import answers
 from hma.runs.auditing import read_audits
 from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.coverage import calibration
 from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
 from hma.runs.memory_lines import changes_of, version_line
+from hma.runs.promises import promises_kept
 from hma.runs.remembered import RememberedRows
 from hma.runs.suspects import suspects_if_cheap
 from hma.runs.training_data import features_of, training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, counted, evaluation_order
+from hma.unfamiliar import unfamiliarity
 
 
 def write_page(
@@ -102,6 +106,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             notes=_notes(prepared),
             version=version_line(run),
             changes=changes_of(run),
+            promises=_promises(run, learners, tests) if task.tests else None,
             tick=tick,
         )
 
@@ -131,6 +136,25 @@ def _asked(
         features=features_of(memory, split, batch_size),
         orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
     )
+
+
+def _promises(
+    run: Run, learners: Mapping[Which, Learner], tests: Mapping[str, Answers]
+) -> Promises | None:
+    """Return what coverages of the deployed answer come to on the first test set."""
+    which, target, memory = run.deployed.which, run.preparation.target, learners[MEMORY]
+    assert isinstance(memory, WithMemory)
+    name, asked = next(iter(tests.items()))
+    own = learners[which].contexts[0]
+    said = asked.others.get(method_name(which, target))
+    if which in (MEMORY, PLAIN):
+        said = (asked.memory if which == MEMORY else asked.plain)[own]
+    assert said is not None
+    found = calibration(run, learners[which], memory.model, context=own)
+    far = None
+    if found.unfamiliar is not None and asked.features is not None:
+        far = unfamiliarity(memory.model, features=asked.features)
+    return promises_kept(name, found, target, target.expected(said), asked.labels, far)
 
 
 def _measured_loss(run: Run, which: Which) -> float | None:

@@ -29,6 +29,7 @@ def render(report: RunReport) -> str:
         label_views,
         memory_views,
         number_views,
+        promise_views,
         score_views,
     )
 
@@ -47,6 +48,7 @@ def render(report: RunReport) -> str:
         labels=label_views,
         number=number_views,
         memory=memory_views,
+        promise=promise_views,
     )
     return page
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hma.audited import Audit
+from hma.report.run.promises import Promises
 from hma.report.run.suspect_rows import SuspectRows
 from hma.report.run.trial import MEMORY, Candidate, Trial
 from hma.report.statistics import Floats, Integers
@@ -218,6 +219,7 @@ class RunReport:
         held: Rows of the memory, those that draw most attention first.
         version: Which version of the memory answers, in a line; empty where it is as trained.
         changes: Every version of the memory after training.
+        promises: What coverages came to on the first test set.
         maps: t-SNE of slots and features.
         rows: Number of rows of each split.
         splits: Rows of each group in each split, ``(C,)``.
@@ -249,6 +251,7 @@ class RunReport:
     held: tuple[HeldRow, ...] = ()
     version: str = ""
     changes: tuple[MemoryChange, ...] = ()
+    promises: Promises | None = None
     maps: tuple[Map, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     splits: Mapping[str, Integers] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from hma.report.run.examples import (
 from hma.report.run.groups import belongs, group_names
 from hma.report.run.maps import maps
 from hma.report.run.memory_health import queue_health, slot_health
+from hma.report.run.promises import Promises
 from hma.report.run.records import (
     Values,
     cost,
@@ -86,6 +87,7 @@ def summarise(
     notes: Sequence[str] = (),
     version: str = "",
     changes: Sequence[MemoryChange] = (),
+    promises: Promises | None = None,
     tick: Callable[[int, int], None] = lambda done, total: None,
 ) -> RunReport:
     """Return the report of a run.
@@ -113,6 +115,7 @@ def summarise(
         notes: What a reader must know, such as files that were left out.
         version: Which version of the memory answers; empty where it is as trained.
         changes: Every version of the memory after training.
+        promises: What coverages came to on the first test set.
         tick: Called with how many parts are done, and of how many.
     """
     target = about.target or Classes(len(about.classes))
@@ -159,6 +162,7 @@ def summarise(
         audits=audits,
         version=version,
         changes=tuple(changes),
+        promises=promises,
         suspects=suspects,
         notes=(
             *notes,
