@@ -23,6 +23,7 @@ from hma.errors import UserError
 from hma.json_files import read_json, write_json
 from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
+from hma.runs.calibration import CALIBRATION
 from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, fitted_deployment
 from hma.runs.folder import rows_for
 from hma.targets import Classes
@@ -120,7 +121,8 @@ def test_another_deployment_of_a_finished_run_trains_nothing(options, copy):
     assert again.deployed.which == PLAIN
     assert again.deployed.why in said
     changed = {name for name, data in written(copy).items() if before.get(name) != data}
-    assert changed == {str(copy.folder / DEPLOYMENT)}
+    # thresholds are of who answers
+    assert changed == {str(copy.folder / name) for name in (DEPLOYMENT, CALIBRATION)}
     kept = train(options, copy.folder, progress=SilentProgress())
     assert kept.deployed.which == PLAIN  # who asks for nothing changes nothing
     back = train(options, copy.folder, deploy=MIXTURE, progress=SilentProgress())
