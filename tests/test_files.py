@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 
 import hma
@@ -182,3 +183,20 @@ def test_what_is_no_regular_file_is_refused_before_it_is_read(tmp_path):
         expect_regular(tmp_path / ("x" * 300))
     with pytest.raises(FileError, match="cannot be read"):
         expect_regular(tmp_path / "nul\0")
+
+
+def test_a_folder_that_goes_while_its_lock_is_taken_is_made_again(tmp_path, monkeypatch):
+    acquire, missed = filelock.FileLock.acquire, []
+
+    def disturbed(lock, *arguments, **options):
+        if not missed:
+            missed.append(lock)
+            raise FileExistsError(17, "File exists")  # what mkdir says when a folder comes and goes
+        return acquire(lock, *arguments, **options)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", disturbed)
+    with written_whole(tmp_path / "file") as file:
+        file.write_text("whole")
+    assert missed
+    assert (tmp_path / "file").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -148,7 +148,7 @@ def _own_folder(parent: Path) -> tuple[Path, FileLock]:
             with _without_lock_where_there_is_none(folder):
                 lock.acquire()
             lock_file.stat()
-        except (FileNotFoundError, Timeout):  # another writer took it for abandoned
+        except (FileNotFoundError, FileExistsError, Timeout):  # another took it for abandoned
             lock.release()
             rmtree(folder, ignore_errors=True)
         else:
