@@ -26,9 +26,22 @@ from hma.methods import (
 )
 from hma.methods.learner import BackboneFactory
 from hma.tables import Row, memory_row, row_answers
+from hma.training import Recipe
 
 WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Of a penalty, as the paper searched them."""
+BATCH = 32
+"""Of CIGA's code, for the tables that are out of distribution."""
+CIGA = Recipe(
+    epochs=400,
+    batch_size=BATCH,
+    eval_batch_size=BATCH,
+    lr=1e-3,
+    clip_norm=1.0,
+    patience=5,
+    patience_from=20,
+)
+"""How these tables train."""
 Setting = Any
 """A value, or a value for each task: a mapping from its name."""
 

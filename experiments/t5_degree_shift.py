@@ -28,11 +28,9 @@ from hma.backbones import gcn
 from hma.data import Task, builtin
 from hma.methods import random_environments
 from hma.tables import Budget, Ladder, Problem, Table
-from hma.training import Recipe
 
-from ._graph_rows import memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
+from ._graph_rows import BATCH, CIGA, memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
 
-BATCH = 32
 SETS = {"SST5": ("graph-sst5", "degree"), "TWITTER": ("graph-twitter", "degree-reversed")}
 """Column -> name of the data, and how it is divided."""
 
@@ -51,16 +49,6 @@ memory = memory_rows(
     queue_size={"SST5": 512, "TWITTER": 192},
     slots_per_class={"SST5": 16, "TWITTER": 48},
     num_heads=4,
-)
-
-recipe = Recipe(
-    epochs=400,
-    batch_size=BATCH,
-    eval_batch_size=BATCH,
-    lr=1e-3,
-    clip_norm=1.0,
-    patience=5,
-    patience_from=20,
 )
 
 TABLE = Table(
@@ -89,19 +77,19 @@ TABLE = Table(
     budgets={
         "smoke": Budget(
             what="TWITTER, 64 graphs of each split, one epoch, one seed",
-            recipe=replace(recipe, epochs=1),
+            recipe=replace(CIGA, epochs=1),
             seeds=1,
             rows=64,
             tasks=("TWITTER",),
         ),
         "small": Budget(
             what="TWITTER, at most 10 epochs, 3 seeds",
-            recipe=replace(recipe, epochs=10),
+            recipe=replace(CIGA, epochs=10),
             seeds=3,
             tasks=("TWITTER",),
         ),
         "paper": Budget(
-            what="at most 400 epochs, stopped by validation, 5 seeds", recipe=recipe, seeds=5
+            what="at most 400 epochs, stopped by validation, 5 seeds", recipe=CIGA, seeds=5
         ),
     },
     baseline="ERM",

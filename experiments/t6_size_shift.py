@@ -33,11 +33,9 @@ from hma.data import Task, prepare
 from hma.data.sets.tu import tu_source
 from hma.methods import random_environments
 from hma.tables import Budget, Ladder, Problem, Table
-from hma.training import Recipe
 
-from ._graph_rows import memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
+from ._graph_rows import BATCH, CIGA, memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
 
-BATCH = 32
 WEIGHTS = {
     "IRM": {"NCI1": 1.0, "NCI109": 1.0, "PROTEINS": 10.0, "DD": 0.01},
     "V-REx": {"NCI1": 10.0, "NCI109": 10.0, "PROTEINS": 10.0, "DD": 0.1},
@@ -59,16 +57,6 @@ def encoder(task: Task) -> nn.Module:
 
 memory = memory_rows(BATCH, label_dim=16, queue_size=128, slots_per_class=32, num_heads=4)
 plain = plain_rows(BATCH)
-
-recipe = Recipe(
-    epochs=400,
-    batch_size=BATCH,
-    eval_batch_size=BATCH,
-    lr=1e-3,
-    clip_norm=1.0,
-    patience=5,
-    patience_from=20,
-)
 
 TABLE = Table(
     key="T6",
@@ -97,16 +85,14 @@ TABLE = Table(
     budgets={
         "smoke": Budget(
             what="PROTEINS, 64 graphs of each split, one epoch, one seed",
-            recipe=replace(recipe, epochs=1),
+            recipe=replace(CIGA, epochs=1),
             seeds=1,
             rows=64,
             tasks=("PROTEINS",),
         ),
-        "small": Budget(
-            what="PROTEINS alone, 3 seeds", recipe=recipe, seeds=3, tasks=("PROTEINS",)
-        ),
+        "small": Budget(what="PROTEINS alone, 3 seeds", recipe=CIGA, seeds=3, tasks=("PROTEINS",)),
         "paper": Budget(
-            what="at most 400 epochs, stopped by validation, 10 seeds", recipe=recipe, seeds=10
+            what="at most 400 epochs, stopped by validation, 10 seeds", recipe=CIGA, seeds=10
         ),
     },
     baseline="ERM",
