@@ -23,6 +23,8 @@ from hma.tables.table import Cell
 
 IMPORTED_ONCE = ["hma.tables.preloaded"]
 """What the server imports that processes are forked from."""
+IMPORTED_IF_USED = ("torch_geometric", "timm", "transformers")
+"""Packages that take seconds; the server imports those that the starter has imported."""
 
 
 class Processes:
@@ -43,12 +45,13 @@ class Processes:
         self.size = size
         self._file, self._results = file, results
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(IMPORTED_ONCE)
         self._running: dict[Cell, _Running] = {}
         self._asked_to_end = False
 
     def start(self, cell: Cell) -> None:
         """Begin with a cell, in a new process."""
+        used = [name for name in IMPORTED_IF_USED if name in sys.modules]
+        self._context.set_forkserver_preload(IMPORTED_ONCE + used)  # for the first process alone
         ours, theirs = self._context.Pipe()
         arguments = (theirs, self._file, self._results.folder.absolute(), cell)
         process = self._context.Process(target=_serve, args=arguments, name=str(cell))
