@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "tables": {"core", "data", "backbones", "methods", "training"},
     "report": {"core", "tables"},
     "runs": {"core", "data", "backbones", "methods", "training", "report"},
+    "serve": {"core", "data", "methods", "training", "report", "runs"},
     "adapters": {"core"},
     "estimator": {"core", "data", "backbones", "methods", "training"},
     "quickstart": {"core", "data", "backbones", "methods", "training"},
@@ -27,7 +28,8 @@ MAY_IMPORT = {
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__", "__init__"}
 EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "cyclopts",
-          "huggingface_hub", "transformers", "lightning", "onnx"]  # fmt: skip
+          "huggingface_hub", "transformers", "lightning", "onnx", "starlette",
+          "uvicorn"]  # fmt: skip
 GROUND = {"errors", "files", "json_files", "tensor_files", "targets", "metrics", "extras",
           "torchvision_ops", "printable", "loading", "line_search", "shares",
           "feature_file", "encoder_files"}  # fmt: skip

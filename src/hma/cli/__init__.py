@@ -19,6 +19,7 @@ from hma.cli.report import report
 from hma.cli.run import run as run_command
 from hma.cli.run import tables
 from hma.cli.search import search
+from hma.cli.serve import serve
 from hma.cli.suspects import suspects
 from hma.cli.train import COMMON_OF_TRAIN, train
 from hma.config import ConfigError
@@ -39,7 +40,7 @@ app = App(
 )
 COMMANDS = (
     *(quickstart, train, evaluate, predict, explain, audit, report),
-    *(remember, forget, memory, suspects),
+    *(remember, forget, memory, suspects, serve),
     *(tables, run_command, search),
 )
 for command in COMMANDS:

@@ -36,6 +36,8 @@ class SeenRow:
     label: str
     description: str
     picture: str | None = None
+    id: int | None = None
+    """Sample id of a stored row."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
     else:
         moved = contributions(learner.model, features=features)
         effects = effects_of(run, training, shares, moved, top)
-    most = _most(shares, top)
+    most = most_seen(shares, top)
     groups = zip(group_names(target, names), shares.by_class[0].tolist(), strict=True)
     near, near_of = nearest_rows(run, learner, training, features[0], top)
     return RowExplanation(
@@ -116,7 +118,7 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
         adds_up=exact is not None,
         near=near,
         near_of=near_of,
-        seen=tuple(_in_words(most, run, training, rows, index)),
+        seen=tuple(seen_in_words(most, RememberedRows(run, training), rows, index)),
         by_group=tuple(sorted(groups, key=lambda group: -group[1])[:top]),
         note=_deployed_note(run, batch, features, context),
     )
@@ -168,7 +170,7 @@ def answer_text(target: Target, names: Sequence[str], expected: Any) -> str:
     return f"{names[best]} ({100 * expected[best]:.1f}%)"
 
 
-def _most(shares: Explanation, top: int) -> list[Seen]:
+def most_seen(shares: Explanation, top: int) -> list[Seen]:
     """Return the row itself, then the ``top`` sources of each kind: training rows first.
 
     A training row that the queue holds more than once counts once, with all its shares; what the
@@ -194,13 +196,20 @@ def _once(sources: list[Seen]) -> list[Seen]:
     return sorted(together.values(), key=lambda seen: -seen.share)
 
 
-def _in_words(
-    most: Sequence[Seen], run: Run, training: Source, rows: Source, index: int
+def seen_in_words(
+    most: Sequence[Seen], shown: RememberedRows, rows: Source, index: int
 ) -> Iterator[SeenRow]:
-    """Yield what was looked at; each source of rows is read once for all of them."""
+    """Yield what was looked at; each source of rows is read once for all of them.
+
+    Args:
+        most: What was looked at.
+        shown: What is behind sample ids.
+        rows: The source of the row that looked.
+        index: Its place there.
+    """
+    run = shown.run
     target, names = run.preparation.target, run.preparation.classes
     remembered = [seen.sample for seen in most if seen.kind == "queue" and seen.sample >= 0]
-    shown = RememberedRows(run, training)
     beside = [index + seen.index for seen in most if seen.kind == "batch"]
     texts = dict(zip(remembered, shown.seen(remembered), strict=True))
     neighbours = dict(zip(beside, rows.describe_all(beside), strict=True))
@@ -208,7 +217,8 @@ def _in_words(
         if seen.kind == "queue" and seen.sample >= 0:
             label = label_text(target, names, seen.label)
             said, picture = texts[seen.sample].what, shown.picture(seen.sample)
-            yield SeenRow(shown.kind(seen.sample), seen.share, label, said, picture)
+            kind = shown.kind(seen.sample)
+            yield SeenRow(kind, seen.share, label, said, picture, seen.sample)
         elif seen.kind == "batch":
             yield SeenRow("neighbour", seen.share, "", neighbours[index + seen.index])
         elif seen.kind == "slot":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -14,28 +14,18 @@ from hma.errors import UserError
 from hma.keyed_rows import KeyedRows
 from hma.methods.memory import WithMemory
 from hma.model import HMA
-from hma.report.run.groups import label_text
 from hma.runs.folder import MEMORY, Run, rows_for
 from hma.runs.forgetting import chosen_ids, expect_rows_left, what_remains
 from hma.runs.memory_scores import change_scores
 from hma.runs.memory_versions import Change, Living
-from hma.runs.remembered import RememberedRows
-from hma.runs.taught_rows import TaughtRows
+from hma.runs.remembered import MemoryRow, RememberedRows, rows_in_words
+from hma.runs.taught_rows import Cells, TaughtRows
 from hma.runs.teaching import change_by, encoded_labels, new_classes_of, rows_of_source
 from hma.runs.version import Score, Verb, Version
 from hma.runs.version_in_use import keyed_rows, with_classes
 from hma.training import Progress
 
 Says = Callable[[str], None]
-
-
-class MemoryRow(NamedTuple):
-    """A row that the memory holds."""
-
-    id: int
-    label: str
-    what: str
-    where: str
 
 
 class LivingMemory:
@@ -80,13 +70,7 @@ class LivingMemory:
             places = store.order()
         else:
             places = store.find(torch.tensor(list(ids), dtype=torch.long))
-        samples: list[int] = store.ids[places].tolist()
-        labels = store.target.given(store.labels[places]).tolist()
-        names, seen = self.run.preparation.classes, RememberedRows(self.run).seen(samples)
-        return [
-            MemoryRow(sample, label_text(store.target, names, label), *said)
-            for sample, label, said in zip(samples, labels, seen, strict=True)
-        ]
+        return rows_in_words(store, places, RememberedRows(self.run))
 
     # -------------------------------------------------------------------------- verbs
 
@@ -127,9 +111,11 @@ class LivingMemory:
     def remember_rows(
         self,
         batch: Batch,
-        labels: Sequence[str],
+        labels: Sequence[Any],
         what: Sequence[str],
         *,
+        pictures: Sequence[str | None] | None = None,
+        cells: Cells | None = None,
         new_classes: bool = False,
         where: str = "taught by hand",
         note: str = "",
@@ -141,6 +127,8 @@ class LivingMemory:
             batch: Rows as ``run.preparation`` makes them; its labels are not looked at.
             labels: Raw label of each.
             what: What each is, in words.
+            pictures: What each looks like, see :func:`hma.runs.remembered.kept_picture`.
+            cells: Of tables, what each column holds.
             new_classes: Let classes in that training never saw.
             where: Where they came from.
             note: Kept with the version.
@@ -158,7 +146,8 @@ class LivingMemory:
                 ids=torch.arange(first, first + len(made)),
                 what=tuple(what),
                 where=(where,) * len(made),
-                pictures=(None,) * len(made),
+                pictures=(None,) * len(made) if pictures is None else tuple(pictures),
+                cells=cells or {},
             )
             return self._teach(model, rows, names, {"source": where, "note": note}, scored)
 

@@ -18,7 +18,8 @@ from hma.model import HMA
 from hma.momentum import evaluating
 from hma.runs.folder import MEMORY, Run
 from hma.runs.forgetting import ids_of_class
-from hma.runs.living import LivingMemory, MemoryRow
+from hma.runs.living import LivingMemory
+from hma.runs.remembered import MemoryRow
 from hma.runs.training_data import features_of, training_task, with_features
 from hma.runs.version_in_use import keyed_rows
 from hma.training import Progress

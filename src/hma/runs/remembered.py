@@ -6,13 +6,17 @@ from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
 
+from torch import Tensor
+
 from hma.data import Source
 from hma.data.labels import label_text
 from hma.data.table.columns import cells
 from hma.data.table.files import TableRows
 from hma.errors import UserError
 from hma.extras import needed
+from hma.keyed_rows import KeyedRows
 from hma.report.html import inline_picture
+from hma.report.run import groups
 from hma.runs.folder import Run
 from hma.runs.taught_rows import Cells
 from hma.runs.training_data import place_of, training_source
@@ -28,6 +32,15 @@ TRAINING = "training"
 class Seen(NamedTuple):
     """What a person is told of a stored row."""
 
+    what: str
+    where: str
+
+
+class MemoryRow(NamedTuple):
+    """A row that the memory holds."""
+
+    id: int
+    label: str
     what: str
     where: str
 
@@ -101,6 +114,23 @@ class RememberedRows:
     def picture(self, sample: int) -> str | None:
         """Return the same as an address that holds it whole."""
         return inline_picture(self.thumbnail(sample))
+
+
+def rows_in_words(store: KeyedRows, places: Tensor, remembered: RememberedRows) -> list[MemoryRow]:
+    """Return stored rows as a person is told of them.
+
+    Args:
+        store: The memory.
+        places: Where the rows lie in it, ``(N,)``.
+        remembered: What is behind their sample ids.
+    """
+    samples: list[int] = store.ids[places].tolist()
+    labels = store.target.given(store.labels[places]).tolist()
+    names, seen = remembered.run.preparation.classes, remembered.seen(samples)
+    return [
+        MemoryRow(sample, groups.label_text(store.target, names, label), *said)
+        for sample, label, said in zip(samples, labels, seen, strict=True)
+    ]
 
 
 def kept_picture(image: "Image | None") -> str | None:

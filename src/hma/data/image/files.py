@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ MOST_PIXELS = 2**26
 """Of a decoded picture; a small file may well claim more than the memory holds."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What a picture may be, whatever its name says; others may start programs."""
+PictureFile = Path | BytesIO
 GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 
 
@@ -131,9 +133,7 @@ class ImageFiles(ImageRows):
     def thumbnail(self, place: int) -> "Image":
         """Return the picture in colour, at most 224 pixels wide and high."""
         with _readable(self.files[place]):
-            image = _opened(self.files[place]).convert("RGB")
-        image.thumbnail((THUMBNAIL, THUMBNAIL))
-        return image
+            return thumbnail_of(self.files[place])
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of names and files."""
@@ -144,21 +144,33 @@ class ImageFiles(ImageRows):
 
 def decoded(file: Path, shape: Shape, resizing: Resizing = WHOLE) -> Tensor:
     """Return one picture as bytes ``(C, H, W)``."""
+    with _readable(file):
+        return pixels_of(file, shape, resizing)
+
+
+def pixels_of(file: PictureFile, shape: Shape, resizing: Resizing = WHOLE) -> Tensor:
+    """Return the same; what is wrong with a picture is said by whatever error PIL has."""
     channels, height, width = shape
     mode = "L" if channels == 1 else "RGB"
     least = 2 / (resizing.crop or 1.0)
-    with _readable(file):
-        image = _opened(file, mode, (int(least * width), int(least * height))).convert(mode)
-        return _pixels(image, shape, resizing)
+    image = opened_picture(file, mode, (int(least * width), int(least * height))).convert(mode)
+    return _pixels(image, shape, resizing)
 
 
 def decoded_part(file: Path, shape: Shape, dice: Sequence[float]) -> Tensor:
     """Return the part of one picture that ``dice`` choose, as bytes ``(C, H, W)``."""
     mode = "L" if shape[0] == 1 else "RGB"
     with _readable(file):
-        image = _opened(file, mode).convert(mode)
+        image = opened_picture(file, mode).convert(mode)
         top, left, height, width = part_of(image.height, image.width, dice)
         return _pixels(image.crop((left, top, left + width, top + height)), shape)
+
+
+def thumbnail_of(file: PictureFile) -> "Image":
+    """Return a picture in colour, at most 224 pixels wide and high."""
+    image = opened_picture(file).convert("RGB")
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    return image
 
 
 def _pixels(image: "Image", shape: Shape, resizing: Resizing = WHOLE) -> Tensor:
@@ -173,11 +185,13 @@ def _pixels(image: "Image", shape: Shape, resizing: Resizing = WHOLE) -> Tensor:
     return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
-def _opened(file: Path, mode: str = "RGB", least: tuple[int, int] | None = None) -> "Image":
+def opened_picture(
+    file: PictureFile, mode: str = "RGB", least: tuple[int, int] | None = None
+) -> "Image":
     """Open a picture, upright, in a mode that converts to gray or colour without loss.
 
     Args:
-        file: The file.
+        file: The file, or its content.
         mode: What it will be converted to.
         least: A JPEG may be decoded at a fraction of its size, but not below this.
     """
@@ -210,7 +224,7 @@ def _header(file: Path) -> tuple[bool, int, int]:
 def _is_readable(file: Path) -> bool:
     try:
         with _readable(file):
-            _opened(file)
+            opened_picture(file)
     except UserError:
         return False
     return True

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cached_property
@@ -226,9 +226,14 @@ def described(place: int, row: dict[str, Any]) -> str:
         >>> described(7, {"age": 31.0, "city": "Oslo"})
         'row 7: age=31, city=Oslo'
     """
+    return f"row {place}: {first_cells(row)}"
+
+
+def first_cells(row: Mapping[str, Any]) -> str:
+    """Write the first cells of a row out, without saying which row it is."""
     shown = list(row.items())[:SHOWN_COLUMNS]
     cells = ", ".join(f"{name}={label_text(value) or 'missing'}" for name, value in shown)
-    return f"row {place}: {cells}{', ...' if len(row) > SHOWN_COLUMNS else ''}"
+    return f"{cells}{', ...' if len(row) > SHOWN_COLUMNS else ''}"
 
 
 def _lacks(name: str, names: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Texts: a JSONL file of ``{"text": ..., "label": ...}``."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from difflib import get_close_matches
@@ -26,14 +27,30 @@ class Line(NamedTuple):
     """Whether the line has a label at all, be it empty."""
 
 
-class TextFile(Source):
+class TextRows(Source):
+    """A source of kind "text"."""
+
+    kind = "text"
+    has_labels: bool
+    """Whether the first line has a label."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> list[str]:
+        """Every text."""
+
+    @abstractmethod
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines in order, keeping none."""
+
+
+class TextFile(TextRows):
     """A JSONL file, one text a line; blank lines do not count.
 
     Args:
         path: The file.
     """
 
-    kind = "text"
     end: int | None = None
     """How many lines count; None for all."""
 

@@ -13,7 +13,7 @@ from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch
-from hma.data.text.files import TextFile, present
+from hma.data.text.files import TextRows, present
 from hma.data.text.tokenizer import load_tokenizer, texts_wanted, vocabulary_of
 from hma.errors import UserError
 from hma.json_files import Default
@@ -98,20 +98,20 @@ class TextPreparation(Preparation):
     def split(self, source: Source, places: Sequence[int] | None = None) -> TokenRows:
         """Return texts tokenised, in memory."""
         expect_kind(source, self.kind)
-        texts = cast("TextFile", source).texts
+        texts = cast("TextRows", source).texts
         chosen = texts if places is None else [texts[place] for place in places]
         return self._rows(chosen, self.labels_of(source, places))
 
     def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
         """Yield the texts in order, reading the file as it goes."""
         expect_kind(source, self.kind)
-        file = cast("TextFile", source)
-        lines, first = file.lines(), 0
+        rows_in_order = cast("TextRows", source)
+        lines, first = rows_in_order.lines(), 0
         while chunk := list(islice(lines, -(-CHUNK // batch_size) * batch_size)):
             labels = self.target.unknown(len(chunk))
-            if file.has_labels:
-                where = f"{file.path} from row {first} on" if first else str(file.path)
-                labels = self.encoded(present([c.label for c in chunk], where, first), file)
+            if rows_in_order.has_labels:
+                where = f"{source.name} from row {first} on" if first else source.name
+                labels = self.encoded(present([c.label for c in chunk], where, first), source)
             rows = self._rows([line.text for line in chunk], labels)
             for places in torch.split(torch.arange(len(chunk)), batch_size):
                 yield rows.batch(places)._replace(ids=places + first)

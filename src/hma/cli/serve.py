@@ -1,0 +1,46 @@
+"""``hma serve``: a run behind HTTP, with a page to ask it and to teach it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from hma.cli.opening import opened_run
+from hma.cli.option_problems import at_least
+from hma.cli.terminal import Terminal
+from hma.extras import needed
+
+
+def serve(
+    run: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: Annotated[int, Parameter(validator=at_least(0))] = 8000,
+    token: Annotated[str | None, Parameter(env_var="HMA_TOKEN")] = None,
+    seed: int | None = None,
+) -> None:
+    """Answer over HTTP: a page and JSON to predict, explain, teach and forget.
+
+    GET / is the page, /openapi.json describes /predict, /explain, /remember, /forget, /restore,
+    /memory, /versions, /run and /health.
+
+    Parameters
+    ----------
+    run
+        A folder that hma train wrote.
+    host
+        Where to listen; this machine alone by default. Beyond it a token is needed.
+    port
+        Where to listen; 0 takes a port that is free.
+    token
+        What requests must carry as Authorization: Bearer TOKEN. In HMA_TOKEN other users of this
+        machine do not see it.
+    seed
+        Of a run with several seeds, which one; the first if not given.
+    """
+    for module in ("starlette", "uvicorn"):
+        needed(module, "hma serve", extra="serve")
+    from hma.serve.server import serve as answer
+
+    opened = opened_run(run, seed)
+    answer(opened, host=host, port=port, token=token, say=Terminal().say)

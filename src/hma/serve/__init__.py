@@ -1,0 +1,1 @@
+"""A run behind HTTP: predictions, the rows that voted, teaching and forgetting, and a page."""

@@ -1,0 +1,111 @@
+"""A run as it answers with one version of its memory; nothing in it changes while it is asked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hma.data import Source
+from hma.explain import explain
+from hma.methods import Learner
+from hma.methods.memory import WithMemory
+from hma.methods.mixture import Mixture
+from hma.runs import MEMORY, Run
+from hma.runs.explanation import answer_text, most_seen, seen_in_words
+from hma.runs.forgetting import ids_of_class
+from hma.runs.remembered import RememberedRows, rows_in_words
+from hma.runs.version_in_use import keyed_rows
+from hma.serve.rows import Asked
+from hma.targets import Number, Target, YesNo
+
+CONTEXT = "alone"
+
+
+class Answering:
+    """Answers to any number of threads at once, each as if it were alone.
+
+    Args:
+        run: The run, with the version of its memory that is to answer.
+        training: Its training rows, to be shown; opened when they are needed if not given.
+    """
+
+    def __init__(self, run: Run, training: Source | None) -> None:
+        self.run, self.deployed = run, run.deployed
+        self.number = run.living.number
+        self.learner = run.learner(self.deployed.which)
+        self.memory = _memory_of(run, self.learner)
+        for one in (self.memory, self.learner):
+            one.use(CONTEXT if CONTEXT in one.contexts else one.contexts[0])
+            one.module.eval()
+        self.remembered = RememberedRows(run, training)
+
+    @torch.no_grad()
+    def predict(self, asked: Asked) -> list[dict[str, Any]]:
+        """Return what is answered for each row."""
+        target, names = self.run.preparation.target, self.run.preparation.classes
+        said = target.expected(self.learner.predict(asked.batch)).tolist()
+        return [answer_in_json(target, names, values) for values in said]
+
+    @torch.no_grad()
+    def explain(self, asked: Asked, top: int) -> dict[str, Any]:
+        """Return what the memory says of the first row, and the stored rows that voted."""
+        model = self.memory.model
+        shares = explain(model, features=model.backbone(asked.batch.x))
+        target, names = self.run.preparation.target, self.run.preparation.classes
+        most = [seen for seen in most_seen(shares, top) if seen.kind != "batch"]
+        seen = seen_in_words(most, self.remembered, asked.source, asked.places[0])
+        return {
+            "memory": answer_in_json(target, names, shares.probabilities[0].tolist()),
+            "memory_counts": self.deployed.counted.get(MEMORY, 0.0),
+            "adds_up": shares.exact is not None,
+            "voters": [
+                {
+                    "id": one.id,
+                    "kind": one.kind,
+                    "label": one.label,
+                    "share": one.share,
+                    "what": one.description,
+                    "picture": one.picture,
+                }
+                for one in seen
+            ],
+        }
+
+    def rows(self, label: str | None, first: int, count: int) -> dict[str, Any]:
+        """Return rows of the memory in the order they came, and how many there are."""
+        store = keyed_rows(self.memory.model, str(self.run.folder))
+        places = store.order()
+        if label is not None:
+            of_class = ids_of_class(self.run, store, label)
+            places = places[torch.isin(store.ids[places], of_class)]
+        found = rows_in_words(store, places[first : first + count], self.remembered)
+        return {"of": len(places), "rows": [row._asdict() for row in found]}
+
+
+def _memory_of(run: Run, learner: Learner) -> WithMemory:
+    """Return the memory: the one that the learner asks, where it does."""
+    inside = learner.learners.get(MEMORY) if isinstance(learner, Mixture) else learner
+    found = inside if isinstance(inside, WithMemory) else run.learner(MEMORY)
+    assert isinstance(found, WithMemory)
+    return found
+
+
+def answer_in_json(target: Target, names: Sequence[str], expected: Any) -> dict[str, Any]:
+    """Return a prediction as JSON values.
+
+    Args:
+        target: What a label is.
+        names: Of the classes, the labels, or the number.
+        expected: What :meth:`hma.targets.Target.expected` gives for the row.
+
+    Example:
+        >>> answer_in_json(Number(), ["price"], 12.5)
+        {'answer': 'price 12.5', 'number': 12.5}
+    """
+    said: dict[str, Any] = {"answer": answer_text(target, names, expected)}
+    if isinstance(target, Number):
+        return {**said, "number": expected}
+    if not isinstance(target, YesNo):
+        best = max(range(len(expected)), key=expected.__getitem__)
+        said |= {"label": names[best], "probability": expected[best]}
+    return {**said, "probabilities": dict(zip(names, expected, strict=True))}

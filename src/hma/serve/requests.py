@@ -1,0 +1,108 @@
+"""What a request may hold: the fields of each endpoint, their shapes, and limits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from hma.data.labels import listed
+from hma.errors import UserError
+from hma.json_files import Default, checked, parsed
+
+MOST_BYTES = 16 * 2**20
+"""Of the body of a request."""
+MOST_ROWS = 256
+"""Of a request: as many as ``hma predict`` answers at a time."""
+MOST_SHOWN = 100
+"""Voters that an explanation names."""
+MOST_LISTED = 1000
+"""Rows of the memory that are listed at once."""
+MOST_NOTE = 1000
+"""Characters of a note."""
+JSON = "application/json"
+
+Cell = str | float | bool | None
+Shape = Mapping[str, Any]
+ROWS: Shape = {
+    "rows": Default(list[dict[str, Cell]] | None),
+    "texts": Default(list[str] | None),
+    "images": Default(list[str] | None),
+    "places": Default(list[int] | None),
+}
+"""Rows to ask about, one of these: rows of a table, texts, files of pictures in base64, or numbers
+of rows of the source that the run was trained on."""
+FIELDS: Mapping[str, Shape] = {
+    "/predict": ROWS,
+    "/explain": {**ROWS, "top": Default(int, 8)},
+    "/remember": {
+        **ROWS,
+        "labels": list[str | float | bool | dict[str, Cell]],
+        "new_classes": Default(bool, False),
+        "note": Default(str, ""),
+    },
+    "/forget": {
+        "ids": Default(list[int] | None),
+        "where": Default(str | None),
+        "class": Default(str | None),
+        "yes": Default(bool, False),
+        "note": Default(str, ""),
+    },
+    "/restore": {"version": int, "now": Default(int | None)},
+}
+"""Fields of the body that each endpoint takes."""
+QUERIES: Mapping[str, Shape] = {
+    "/memory": {"class": Default(str | None), "first": Default(int, 0), "count": Default(int, 20)},
+}
+"""Fields of the address that an endpoint takes."""
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """Return the fields of a request's body, or raise what becomes a 4xx with one line."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != JSON:  # which also keeps forms of other sites out
+        raise HTTPException(415, f"Content-Type must be {JSON}, got {given or 'none'}")
+    data = await _limited(request)
+    path = request.url.path
+    try:
+        values = checked(parsed(data), FIELDS[path], where="it")
+    except ValueError as error:
+        raise UserError(f"the body of {path} is not what it should be: {error}") from error
+    return _known(path, values, FIELDS[path])
+
+
+def query_of(request: Request) -> dict[str, Any]:
+    """Return the fields of a request's address."""
+    path = request.url.path
+    shape, given = QUERIES[path], dict(request.query_params)
+    values: dict[str, Any] = {name: field.value for name, field in shape.items()}
+    for name, text in _known(path, given, shape).items():
+        whole = shape[name].shape is int
+        if whole and not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise UserError(f"{name} must be a whole number of at least 0, got {text[:80]!r}")
+        values[name] = int(text) if whole else text
+    if not 1 <= values["count"] <= MOST_LISTED:
+        raise UserError(f"count must be from 1 to {MOST_LISTED}, got {values['count']}")
+    return values
+
+
+async def _limited(request: Request) -> bytes:
+    """Return the body; a larger one than allowed is not read to its end."""
+    too_large = HTTPException(413, f"the body must be at most {MOST_BYTES} bytes")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > MOST_BYTES:
+        raise too_large
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MOST_BYTES:
+            raise too_large
+    return bytes(data)
+
+
+def _known(path: str, values: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    if strange := [name for name in values if name not in shape]:
+        raise UserError(f"{path} takes {listed(list(shape), 30)}, got {strange[0][:80]!r} besides")
+    if len(values.get("note", "")) > MOST_NOTE:
+        raise UserError(f"note must have at most {MOST_NOTE} characters, got {len(values['note'])}")
+    return values

@@ -1,0 +1,183 @@
+"""The endpoints against ``hma predict`` and against what a memory holds."""
+
+import csv
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from hma.runs import MEMORY, Run
+from hma.runs.answers import predict
+from hma.runs.folder import rows_for
+from hma.runs.living import LivingMemory
+
+
+def asked(client, path, **body):
+    reply = client.post(path, json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_answers_are_those_of_hma_predict(client, trained, folder, rows, tmp_path):
+    run = Run.open(folder)
+    source = rows_for(run, str(trained / "asked.csv"), labelled=False)
+    list(predict(run, source, tmp_path / "said.csv"))
+    with open(tmp_path / "said.csv") as file:
+        said = list(csv.DictReader(file))
+    found = asked(client, "/predict", rows=rows)
+    assert (found["version"], found["by"], found["notes"]) == (0, "mixture", [])
+    assert len(found["predictions"]) == len(said) == 12
+    for one, wanted in zip(found["predictions"], said, strict=True):
+        assert one["label"] == wanted["label"]
+        assert f"{one['probability']:.6f}" == wanted["probability"]
+        for name in ("up", "down"):
+            assert f"{one['probabilities'][name]:.6f}" == wanted[f"probability of {name}"]
+
+
+def test_rows_of_the_source_are_asked_by_their_place(client, trained):
+    with open(trained / "rows.csv") as file:
+        written = list(csv.DictReader(file))
+    row = {name: cell for name, cell in written[7].items() if name != "kind"}
+    by_place = asked(client, "/predict", places=[7])["predictions"]
+    assert by_place == asked(client, "/predict", rows=[row])["predictions"]
+    # the label of the source is neither needed nor looked at
+    assert by_place == asked(client, "/predict", rows=[written[7]])["predictions"]
+
+
+def test_columns_that_training_did_not_have_are_ignored_and_named(client, rows):
+    plain = asked(client, "/predict", rows=rows[:1])
+    more = asked(client, "/predict", rows=[{**rows[0], "colour": "red"}])
+    assert more["predictions"] == plain["predictions"]
+    assert "ignored column 'colour'" in more["notes"][0]
+
+
+def test_shares_of_voters_sum_to_the_answer_and_name_stored_rows(client, folder, rows):
+    found = asked(client, "/explain", rows=rows[:1], top=100)
+    assert found["prediction"] == asked(client, "/predict", rows=rows[:1])["predictions"][0]
+    assert found["adds_up"]
+    assert sum(one["share"] for one in found["voters"]) == pytest.approx(1.0, abs=1e-5)
+    held = {row.id: row for row in LivingMemory.open(folder).rows()}
+    named = [one for one in found["voters"] if one["id"] is not None]
+    assert {one["id"] for one in named} == set(held)
+    for one in named:
+        row = held[one["id"]]
+        assert (one["label"], one["what"], one["kind"]) == (row.label, row.what, "training row")
+    run = Run.open(folder)
+    assert found["memory_counts"] == run.deployed.counted.get(MEMORY, 0.0)
+
+
+def test_many_at_once_answer_as_each_does_alone(client, rows):
+    bodies = [{"rows": rows[place : place + 1 + place % 3]} for place in range(9)]
+    alone = [asked(client, "/predict", **body) for body in bodies]
+    explained = [asked(client, "/explain", rows=[row]) for row in rows[:4]]
+    with ThreadPoolExecutor(8) as pool:
+        said = [pool.submit(asked, client, "/predict", **body) for body in bodies * 3]
+        why = [pool.submit(asked, client, "/explain", rows=[row]) for row in rows[:4] * 2]
+        assert [one.result() for one in said] == alone * 3
+        assert [one.result() for one in why] == explained * 2
+
+
+def test_readers_get_one_version_or_the_other_while_rows_are_taught(client, rows):
+    before = asked(client, "/predict", rows=rows)
+    seen = []
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(asked, client, "/predict", rows=rows) for _ in range(6)]
+        writer = pool.submit(
+            asked, client, "/remember", rows=[rows[2]], labels=["odd"], new_classes=True
+        )
+        readers += [pool.submit(asked, client, "/predict", rows=rows) for _ in range(6)]
+        seen = [one.result() for one in readers]
+        assert writer.result()["number"] == 1
+    after = asked(client, "/predict", rows=rows)
+    assert after != before
+    assert all(one in (before, after) for one in seen)
+
+
+def test_a_row_is_taught_changes_the_answer_and_is_undone_to_the_last_bit(client, folder, rows):
+    row = rows[2]
+    before = asked(client, "/explain", rows=[row])
+    everything = asked(client, "/predict", rows=rows)["predictions"]
+    told = asked(
+        client, "/remember", rows=[row], labels=["odd"], new_classes=True, note="by a person"
+    )
+    assert (told["number"], told["parent"], told["added"], told["classes"]) == (1, 0, 1, ["odd"])
+    taught = asked(client, "/explain", rows=[row])
+    assert taught["prediction"]["probabilities"]["odd"] > 0.2
+    first = next(one for one in taught["voters"] if one["kind"] == "taught row")
+    assert (first["label"], first["what"].split("=")[0]) == ("odd", "a")
+    listed = client.get("/memory", params={"class": "odd"}).json()
+    assert (listed["of"], [one["id"] for one in listed["rows"]]) == (1, [first["id"]])
+    undone = asked(client, "/restore", version=told["parent"], now=told["number"])
+    assert undone["number"] == 2
+    after = asked(client, "/explain", rows=[row])
+    assert {**after, "version": 0} == before
+    assert asked(client, "/predict", rows=rows)["predictions"] == everything
+    versions = client.get("/versions").json()["versions"]
+    assert [one["verb"] for one in versions] == ["remember", "restore"]
+    assert versions[0]["note"] == "by a person"
+    assert len(LivingMemory.open(folder).history()) == 2
+
+
+def test_taught_rows_are_stored_as_a_file_of_them_would_be(client, folder, rows, tmp_path):
+    asked(client, "/remember", rows=rows[:2], labels=["down", "up"])
+    by_hand = Run.open(folder)
+    stored = by_hand.learner(MEMORY).model.real.queue.rows()
+    cells = by_hand.living.rows.cells
+    assert cells["kind"] == ("down", "up")
+    assert cells["a"] == tuple(str(row["a"]) for row in rows[:2])
+    memory = LivingMemory.open(folder)
+    memory.restore(0, scored=False)
+    with open(tmp_path / "taught.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0], "kind"])
+        writer.writeheader()
+        for row, kind in zip(rows[:2], ("down", "up"), strict=True):
+            writer.writerow({**row, "kind": kind})
+    memory.remember(str(tmp_path / "taught.csv"))
+    by_file = memory.run.learner(MEMORY).model.real.queue.rows()
+    assert torch.equal(stored.features, by_file.features)
+    assert torch.equal(stored.labels, by_file.labels)
+    assert memory.run.living.rows.cells == cells
+
+
+def test_rows_are_forgotten_by_id_condition_and_class(client, folder):
+    held = LivingMemory.open(folder).rows()
+    gone = asked(client, "/forget", ids=[held[0].id])
+    assert (gone["forgotten"], gone["rows"]) == (1, len(held) - 1)
+    assert "remains in the weights" in gone["remains"]
+    oslo = asked(client, "/forget", where="town == Oslo")
+    assert oslo["forgotten"] > 3
+    refused = client.post("/forget", json={"class": "up"})
+    assert refused.status_code == 400
+    assert 'send "yes": true to do it' in refused.json()["error"]
+    assert asked(client, "/forget", **{"class": "up", "yes": True})["forgotten"] > 3
+    assert client.get("/memory", params={"class": "up"}).json()["of"] == 0
+
+
+def test_a_version_that_another_process_writes_answers_at_once(client, folder, rows):
+    before = asked(client, "/predict", rows=rows)
+    version = LivingMemory.open(folder).forget(ids=[0, 1, 2], scored=False)
+    after = asked(client, "/predict", rows=rows)
+    assert (before["version"], after["version"]) == (0, version.number)
+    assert client.get("/health").json() == {"status": "ok", "version": 1}
+
+
+def test_undoing_what_another_changed_meanwhile_is_refused(client, folder):
+    LivingMemory.open(folder).forget(ids=[3], scored=False)
+    refused = client.post("/restore", json={"version": 0, "now": 0})
+    assert refused.status_code == 409
+    assert "version 1 answers, not version 0" in refused.json()["error"]
+
+
+def test_the_memory_is_listed_in_parts(client, folder):
+    held = [row._asdict() for row in LivingMemory.open(folder).rows()]
+    found = client.get("/memory", params={"first": 3, "count": 4}).json()
+    assert found == {"version": 0, "of": len(held), "rows": held[3:7]}
+
+
+def test_the_run_says_its_columns_and_labels(client, trained):
+    about = client.get("/run").json()
+    kinds = {column["name"]: column["kind"] for column in about["columns"]}
+    assert kinds == {"a": "number", "b": "number", "c": "number", "town": "category"}
+    assert about["columns"][3]["values"] == ["Oslo", "Rome"]
+    assert about["labels"] == {"kind": "classes", "names": ["down", "up"]}
+    assert (about["kind"], about["field"], about["places"]) == ("table", "rows", 52)
