@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "tables": {"core", "data", "backbones", "methods", "training"},
     "report": {"core", "tables"},
     "runs": {"core", "data", "backbones", "methods", "training", "report"},
-    "serve": {"core", "data", "methods", "training", "report", "runs"},
+    "serve": {"core", "data", "training", "report", "runs"},
     "adapters": {"core"},
     "estimator": {"core", "data", "backbones", "methods", "training"},
     "quickstart": {"core", "data", "backbones", "methods", "training"},

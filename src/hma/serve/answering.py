@@ -5,20 +5,19 @@ from typing import Any
 
 import torch
 
+from hma.config import Context
 from hma.data import Source
 from hma.explain import explain
-from hma.methods import Learner
-from hma.methods.memory import WithMemory
-from hma.methods.mixture import Mixture
 from hma.runs import MEMORY, Run
 from hma.runs.explanation import answer_text, most_seen, seen_in_words
 from hma.runs.forgetting import ids_of_class
+from hma.runs.memory_scores import memory_of
 from hma.runs.remembered import RememberedRows, rows_in_words
 from hma.runs.version_in_use import keyed_rows
 from hma.serve.rows import Asked
 from hma.targets import Number, Target, YesNo
 
-CONTEXT = "alone"
+CONTEXT: Context = "alone"
 
 
 class Answering:
@@ -33,10 +32,11 @@ class Answering:
         self.run, self.deployed = run, run.deployed
         self.number = run.living.number
         self.learner = run.learner(self.deployed.which)
-        self.memory = _memory_of(run, self.learner)
-        for one in (self.memory, self.learner):
-            one.use(CONTEXT if CONTEXT in one.contexts else one.contexts[0])
-            one.module.eval()
+        self.learner.use(CONTEXT if CONTEXT in self.learner.contexts else self.learner.contexts[0])
+        self.model = memory_of(run, self.learner)
+        self.model.context = CONTEXT
+        for module in (self.learner.module, self.model):
+            module.eval()
         self.remembered = RememberedRows(run, training)
 
     @torch.no_grad()
@@ -49,8 +49,7 @@ class Answering:
     @torch.no_grad()
     def explain(self, asked: Asked, top: int) -> dict[str, Any]:
         """Return what the memory says of the first row, and the stored rows that voted."""
-        model = self.memory.model
-        shares = explain(model, features=model.backbone(asked.batch.x))
+        shares = explain(self.model, asked.batch.x)
         target, names = self.run.preparation.target, self.run.preparation.classes
         most = [seen for seen in most_seen(shares, top) if seen.kind != "batch"]
         seen = seen_in_words(most, self.remembered, asked.source, asked.places[0])
@@ -73,21 +72,13 @@ class Answering:
 
     def rows(self, label: str | None, first: int, count: int) -> dict[str, Any]:
         """Return rows of the memory in the order they came, and how many there are."""
-        store = keyed_rows(self.memory.model, str(self.run.folder))
+        store = keyed_rows(self.model, str(self.run.folder))
         places = store.order()
         if label is not None:
             of_class = ids_of_class(self.run, store, label)
             places = places[torch.isin(store.ids[places], of_class)]
         found = rows_in_words(store, places[first : first + count], self.remembered)
         return {"of": len(places), "rows": [row._asdict() for row in found]}
-
-
-def _memory_of(run: Run, learner: Learner) -> WithMemory:
-    """Return the memory: the one that the learner asks, where it does."""
-    inside = learner.learners.get(MEMORY) if isinstance(learner, Mixture) else learner
-    found = inside if isinstance(inside, WithMemory) else run.learner(MEMORY)
-    assert isinstance(found, WithMemory)
-    return found
 
 
 def answer_in_json(target: Target, names: Sequence[str], expected: Any) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def _endpoint(path: str, work: Work, threads: Executor) -> Callable[[Request], A
     async def answer(request: Request) -> Response:
         given: tuple[Any, ...] = ()
         if path in FIELDS:
-            given = (await body_of(request),)
+            given = (await body_of(request, path),)
         elif path in QUERIES:
-            given = (query_of(request),)
+            given = (query_of(request, path),)
         loop = asyncio.get_running_loop()
         return answered(await loop.run_in_executor(threads, work, *given))
 

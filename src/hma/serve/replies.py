@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hma.files import FileError
 from hma.json_files import finite_or_none
 from hma.printable import on_one_line
 from hma.serve.service import ChangedError
@@ -35,7 +36,7 @@ def refusal(status: int, line: str) -> Response:
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """Return what is wrong with a request that cannot be answered."""
+    """Return what is wrong with a request that cannot be answered, or with files of the run."""
     if isinstance(error, HTTPException):
         line = error.detail
         if error.status_code == 404:
@@ -48,7 +49,8 @@ async def refused(request: Request, error: Exception) -> Response:
     line = str(error)
     for option, name in FIELDS_OF_OPTIONS.items():
         line = line.replace(option, name)
-    return refusal(409 if isinstance(error, ChangedError) else 400, line)
+    status = 409 if isinstance(error, ChangedError) else 400
+    return refusal(500 if isinstance(error, FileError) else status, line)
 
 
 async def failed(request: Request, error: Exception) -> Response:

@@ -57,13 +57,17 @@ QUERIES: Mapping[str, Shape] = {
 """Fields of the address that an endpoint takes."""
 
 
-async def body_of(request: Request) -> dict[str, Any]:
-    """Return the fields of a request's body, or raise what becomes a 4xx with one line."""
+async def body_of(request: Request, path: str) -> dict[str, Any]:
+    """Return the fields of a request's body, or raise what becomes a 4xx with one line.
+
+    Args:
+        request: The request.
+        path: Of the endpoint.
+    """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != JSON:  # which also keeps forms of other sites out
         raise HTTPException(415, f"Content-Type must be {JSON}, got {given or 'none'}")
     data = await _limited(request)
-    path = request.url.path
     try:
         values = checked(parsed(data), FIELDS[path], where="it")
     except ValueError as error:
@@ -71,9 +75,8 @@ async def body_of(request: Request) -> dict[str, Any]:
     return _known(path, values, FIELDS[path])
 
 
-def query_of(request: Request) -> dict[str, Any]:
-    """Return the fields of a request's address."""
-    path = request.url.path
+def query_of(request: Request, path: str) -> dict[str, Any]:
+    """Return the fields of a request's address, likewise."""
     shape, given = QUERIES[path], dict(request.query_params)
     values: dict[str, Any] = {name: field.value for name, field in shape.items()}
     for name, text in _known(path, given, shape).items():

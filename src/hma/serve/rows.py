@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from hma.data import Batch, Preparation, Source, Split, stream
+from hma.data.image.files import ImageFiles
 from hma.data.image.given import GivenImages
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import label_text, listed
@@ -83,6 +84,8 @@ class OwnRows:
             self.source = training_source(run)
             if isinstance(self.source, TableRows):
                 _ = self.source.frame  # read now, rather than for every answer
+            elif isinstance(self.source, ImageFiles):
+                self.source.memory_limit = 0  # decoded when asked for: memory stays flat
         except UserError as error:
             self.source, self.why = None, str(error)
 

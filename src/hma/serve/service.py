@@ -17,7 +17,7 @@ from hma.serve.answering import Answering
 from hma.serve.requests import MOST_SHOWN
 from hma.serve.rows import FIELD, OwnRows, asked_rows, raw_labels
 
-TAUGHT_BY = "taught over HTTP"
+TAUGHT_BY = "a request"
 Values = dict[str, Any]
 
 

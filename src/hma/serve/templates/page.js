@@ -109,7 +109,7 @@ async function rowAsked() {
     return { places: [Number(place)] };
   }
   if (run.kind === "table") {
-    const row = {};
+    const row = Object.create(null);
     run.columns.forEach((column) => { row[column.name] = null; });
     document.querySelectorAll("[data-column]").forEach((input) => {
       row[input.dataset.column] = input.value === "" ? null : input.value;
