@@ -114,6 +114,14 @@ def test_a_failure_of_the_server_itself_is_one_line_and_it_goes_on(client, servi
     assert client.post("/predict", json={"places": [0]}).status_code == 200
 
 
+def test_a_damaged_file_of_the_run_is_named_and_is_not_the_requests_fault(client, folder):
+    (folder / "memory" / "current.json").write_text("{")
+    said = line_of(client.post("/predict", json={"places": [0]}), 500)
+    assert "current.json is damaged" in said
+    (folder / "memory" / "current.json").unlink()
+    assert client.post("/predict", json={"places": [0]}).status_code == 200
+
+
 def test_with_a_token_only_those_who_carry_it_are_answered(service):
     def opened(**more):
         return TestClient(app_of(service, token="s3cret"), base_url="http://a.example", **more)

@@ -2,7 +2,7 @@
 // Texts of users are set as text, never as markup.
 const $ = (id) => document.getElementById(id);
 const MOST_BARS = 10;
-let run = null, asked = null, shown = null, undoable = [];
+let run = null, asked = null, shown = null, undoable = [], fields = 0;
 
 function made(tag, properties = {}, ...inside) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -48,7 +48,7 @@ async function busy(form, work) {
 }
 
 function field(name, input, long = false) {
-  const id = "field-" + document.querySelectorAll(".field").length;
+  const id = "field-" + (fields += 1);
   input.id = id;
   return made("div", { className: long ? "field long" : "field" },
     made("label", { htmlFor: id, textContent: name }), input);
