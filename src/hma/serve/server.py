@@ -14,6 +14,7 @@ from hma.training.threads import one_thread
 
 MOST_AT_ONCE = 64
 """Requests and connections at a time; more are told to come again."""
+LARGEST_PORT = 2**16 - 1
 STOPPING = 10
 """Seconds that requests have to end in when the server is stopped."""
 
@@ -50,11 +51,13 @@ def serve(run: Run, *, host: str, port: int, token: str | None, say: Callable[[s
 
 def listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens, or say why there can be none."""
+    if not 0 <= port <= LARGEST_PORT:
+        raise UserError(f"--port must be from 0 to {LARGEST_PORT}, got {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2 * MOST_AT_ONCE)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
         raise UserError(
-            f"port {port} of {host} cannot be listened at: {reason}; give another --port or --host"
+            f"port {port} of {host} cannot be listened at: {error.strerror or error}; give another "
+            "--port or --host"
         ) from error
