@@ -2,14 +2,28 @@
 
 import csv
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import torch
+from starlette.testclient import TestClient
 
+from hma.errors import UserError
 from hma.runs import MEMORY, Run
 from hma.runs.answers import predict
+from hma.runs.calibration import CALIBRATION
+from hma.runs.coverage import Covered
 from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
+from hma.serve.app import app_of
+from hma.serve.service import Service
+
+
+@contextmanager
+def serving(folder, coverage=None):
+    service = Service(Run.open(folder), coverage)
+    with TestClient(app_of(service), base_url="http://127.0.0.1") as client:
+        yield client
 
 
 def asked(client, path, **body):
@@ -42,6 +56,42 @@ def test_rows_of_the_source_are_asked_by_their_place(client, trained):
     assert by_place == asked(client, "/predict", rows=[row])["predictions"]
     # the label of the source is neither needed nor looked at
     assert by_place == asked(client, "/predict", rows=[written[7]])["predictions"]
+
+
+def test_sets_and_unknown_rows_are_those_of_hma_predict(trained, folder, rows, tmp_path):
+    run = Run.open(folder)
+    source = rows_for(run, str(trained / "asked.csv"), labelled=False)
+    list(predict(run, source, tmp_path / "said.csv", covered=Covered(run, 0.8)))
+    with open(tmp_path / "said.csv") as file:
+        said = list(csv.DictReader(file))
+    with serving(folder, 0.8) as client:
+        assert client.get("/run").json()["coverage"] == 0.8
+        found = asked(client, "/predict", rows=rows)["predictions"]
+    assert [" | ".join(one["labels"]) for one in found] == [one["labels"] for one in said]
+    assert [one["unknown"] for one in found] == [one["unknown"] == "yes" for one in said]
+    assert any(one["unknown"] for one in found)  # of the class that training never saw
+    for one, wanted in zip(found, said, strict=True):
+        assert f"{one['unfamiliarity']:.6g}" == f"{float(wanted['unfamiliarity']):.6g}"
+
+
+def test_a_taught_row_is_no_longer_unknown_and_its_class_is_in_the_sets(folder, rows):
+    with serving(folder, 0.8) as client:
+        (before,) = asked(client, "/predict", rows=rows[2:3])["predictions"]
+        asked(client, "/remember", rows=rows[2:3], labels=["odd"], new_classes=True)
+        (after,) = asked(client, "/predict", rows=rows[2:3])["predictions"]
+    assert (before["unknown"], after["unknown"]) == (True, False)
+    assert "odd" in after["labels"]
+
+
+def test_what_too_few_validation_rows_cannot_promise_is_not_promised(folder, rows):
+    with serving(folder) as client:
+        assert client.get("/run").json()["coverage"] is None
+        assert "labels" not in asked(client, "/predict", rows=rows[:1])["predictions"][0]
+    with pytest.raises(UserError, match=r"coverage 0.99 needs at least 99 validation rows"):
+        Service(Run.open(folder), 0.99)
+    (folder / CALIBRATION).unlink()
+    with pytest.raises(UserError, match=r"--coverage needs thresholds, which .* does not keep"):
+        Service(Run.open(folder), 0.8)
 
 
 def test_columns_that_training_did_not_have_are_ignored_and_named(client, rows):

@@ -8,7 +8,7 @@ from browser import CHROMIUM, needs_chromium
 from playwright.sync_api import expect, sync_playwright
 from small_sources import images
 
-from hma.runs import train
+from hma.runs import Run, train
 from hma.serve.app import app_of
 from hma.serve.server import listening
 from hma.serve.service import Service
@@ -86,6 +86,27 @@ def test_a_row_is_typed_answered_taught_and_undone(service, rows):
         assert tab.title() == "run · hma serve"
         assert all(url.startswith((address, "data:")) for url in requests)
         assert [line for line in console if "400 (Bad Request)" not in line] == []
+
+
+def test_an_unknown_row_says_so_and_the_last_row_of_a_class_goes_when_it_is_meant(folder, rows):
+    service = Service(Run.open(folder), 0.8)
+    with served(service) as address, looked_at(address) as (tab, _, _):
+        for name in "abc":
+            tab.get_by_label(name, exact=True).fill(str(rows[2][name]))
+        tab.get_by_role("button", name="Predict").click()
+        expect(tab.locator("#unknown")).to_be_visible()
+        expect(tab.locator("#promised")).to_contain_text("80.0% of rows")
+        tab.get_by_label("Right label").fill("odd")
+        tab.get_by_label("Let a new class in").check()
+        tab.get_by_role("button", name="Teach").click()
+        expect(tab.locator("#said")).to_contain_text("odd")
+        expect(tab.locator("#unknown")).to_be_hidden()
+        tab.locator("#voters li.taught").get_by_role("button", name="Forget").click()
+        expect(tab.locator("#status")).to_contain_text("the last row of 'odd'")
+        tab.get_by_role("button", name="Do it all the same").click()
+        expect(tab.locator("#status")).to_contain_text("Version 2: forgot 1 row")
+        expect(tab.locator("#said")).not_to_contain_text("odd")
+        expect(tab.locator("#confirm")).to_be_hidden()
 
 
 def test_a_picture_is_uploaded_once_the_token_is_given(tmp_path):

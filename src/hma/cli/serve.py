@@ -17,6 +17,7 @@ def serve(
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=at_least(0))] = 8000,
     token: Annotated[str | None, Parameter(env_var="HMA_TOKEN")] = None,
+    coverage: float | None = None,
     seed: int | None = None,
 ) -> None:
     """Answer over HTTP: a page and JSON to predict, explain, teach and forget.
@@ -35,6 +36,9 @@ def serve(
     token
         What requests must carry as Authorization: Bearer TOKEN. In HMA_TOKEN other users of this
         machine do not see it.
+    coverage
+        Share of answers whose set of labels or interval holds the truth, and of rows that are not
+        called unknown; 0.95 if not given, where the run kept enough validation rows.
     seed
         Of a run with several seeds, which one; the first if not given.
     """
@@ -43,4 +47,4 @@ def serve(
     from hma.serve.server import serve as answer
 
     opened = opened_run(run, seed)
-    answer(opened, host=host, port=port, token=token, say=Terminal().say)
+    answer(opened, host=host, port=port, token=token, coverage=coverage, say=Terminal().say)

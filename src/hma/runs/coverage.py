@@ -6,6 +6,7 @@ least the coverage, and is called unknown with one of at most the rest.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,13 +27,61 @@ from hma.runs.folder import MEMORY, Run, Which
 from hma.runs.memory_scores import memory_of
 from hma.runs.prediction_files import Content
 from hma.runs.training_data import training_task, with_features
-from hma.targets import Classes, Number, SoftClasses
+from hma.targets import Classes, Number, SoftClasses, Target
 from hma.training import Progress
 from hma.unfamiliar import unfamiliarity
 
 UNKNOWN_LABEL = "unknown"
 BETWEEN = " | "
 """Between the labels of a set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What a coverage promises of an answer.
+
+    Args:
+        target: What a label is.
+        names: Of the classes, the labels, or the number.
+        coverage: Between 0 and 1, such as 0.95.
+        rows: Validation rows that thresholds were taken from.
+        most_wrong: Threshold of how wrong an answer is; None for labels that have no such score.
+        most_unfamiliar: Above this a row is unknown; None where the memory's rows do not vote.
+    """
+
+    target: Target
+    names: Sequence[str]
+    coverage: float
+    rows: int
+    most_wrong: float | None
+    most_unfamiliar: float | None
+
+    def intervals(self, said: Tensor) -> list[tuple[float, float]]:
+        """Return from where to where each number is."""
+        assert self.most_wrong is not None
+        return [(v - self.most_wrong, v + self.most_wrong) for v in said.double().tolist()]
+
+    def sets(self, said: Tensor) -> list[list[str]]:
+        """Return the labels that each row may have, in the order of the classes."""
+        assert self.most_wrong is not None
+        held = class_sets(said, self.most_wrong)
+        return [[n for n, one in zip(self.names, row, strict=True) if one] for row in held]
+
+    def is_unknown(self, unfamiliar: float) -> bool:
+        """Tell whether a row is further from the rows that vote than was promised."""
+        return self.most_unfamiliar is not None and unfamiliar > self.most_unfamiliar
+
+
+def promise(run: Run, coverage: float, found: Calibration) -> Promise:
+    """Return what a coverage promises of a run's answers."""
+    return Promise(
+        target=run.preparation.target,
+        names=run.preparation.classes,
+        coverage=coverage,
+        rows=found.rows,
+        most_wrong=_threshold(found.answers, coverage),
+        most_unfamiliar=_threshold(found.unfamiliar, coverage),
+    )
 
 
 class Covered:
@@ -55,25 +104,22 @@ class Covered:
         context: str = "alone",
         progress: Progress | None = None,
     ) -> None:
-        self.target, self.names = run.preparation.target, run.preparation.classes
-        self.coverage = coverage
         self.learner = run.learner(run.deployed.which if which is None else which)
         self.model = memory_of(run, self.learner)
         found = calibration(run, self.learner, self.model, which, context, progress)
-        self.rows = found.rows
-        self.most_wrong = _threshold(found.answers, coverage)
-        self.most_unfamiliar = _threshold(found.unfamiliar, coverage)
+        self.promise = promise(run, coverage, found)
         self.answered = self.unknown = self.in_sets = 0
 
     @property
     def columns(self) -> dict[str, Content]:
         """What is added to the columns of a prediction."""
         found: dict[str, Content] = {}
-        if self.most_wrong is not None and isinstance(self.target, Number):
-            found |= {f"{self.names[0]} from": "number", f"{self.names[0]} to": "number"}
-        elif self.most_wrong is not None:
+        made, names = self.promise, self.promise.names
+        if made.most_wrong is not None and isinstance(made.target, Number):
+            found |= {f"{names[0]} from": "number", f"{names[0]} to": "number"}
+        elif made.most_wrong is not None:
             found |= {"labels": "text"}
-        if self.most_unfamiliar is not None:
+        if made.most_unfamiliar is not None:
             found |= {"unknown": "text", "unfamiliarity": "number"}
         return found
 
@@ -98,42 +144,41 @@ class Covered:
         """
         found = [list(row) for row in cells]
         self.answered += len(found)
-        if self.most_wrong is not None:
+        if self.promise.most_wrong is not None:
             for row, more in zip(found, self._answers(said), strict=True):
                 row.extend(more)
-        if self.most_unfamiliar is None:
+        if self.promise.most_unfamiliar is None:
             return found
         far = unfamiliarity(self.model, batch.x, features=batch.features).double()
         for row, value in zip(found, far.tolist(), strict=True):
-            rejected = value > self.most_unfamiliar
+            rejected = self.promise.is_unknown(value)
             self.unknown += rejected
-            if rejected and isinstance(self.target, Classes | SoftClasses):
+            if rejected and isinstance(self.promise.target, Classes | SoftClasses):
                 row[0] = UNKNOWN_LABEL
             row.extend(["yes" if rejected else "no", value])
         return found
 
     def _answers(self, said: Tensor) -> list[list[Any]]:
-        assert self.most_wrong is not None
-        if isinstance(self.target, Number):
-            return [[v - self.most_wrong, v + self.most_wrong] for v in said.double().tolist()]
-        sets = class_sets(said, self.most_wrong)
-        self.in_sets += int(sets.sum())
-        names = [[n for n, held in zip(self.names, row, strict=True) if held] for row in sets]
-        return [[BETWEEN.join(held)] for held in names]
+        if isinstance(self.promise.target, Number):
+            return [list(between) for between in self.promise.intervals(said)]
+        sets = self.promise.sets(said)
+        self.in_sets += sum(map(len, sets))
+        return [[BETWEEN.join(held)] for held in sets]
 
     def lines(self) -> list[str]:
         """Return what was promised and what came of it, in words."""
-        said = [f"coverage {self.coverage:.4g}, by {self.rows} validation rows"]
-        if self.most_wrong is None:
-            said.append(f"labels of the kind {self.target.kind!r} have no sets or intervals")
-        elif isinstance(self.target, Number):
-            said.append(f"{self.names[0]} is within {self.most_wrong:.4g}")
+        made = self.promise
+        said = [f"coverage {made.coverage:.4g}, by {made.rows} validation rows"]
+        if made.most_wrong is None:
+            said.append(f"labels of the kind {made.target.kind!r} have no sets or intervals")
+        elif isinstance(made.target, Number):
+            said.append(f"{made.names[0]} is within {made.most_wrong:.4g}")
         elif self.answered:
             said.append(f"{self.in_sets / self.answered:.2f} labels in a set")
-        if self.most_unfamiliar is not None:
+        if made.most_unfamiliar is not None:
             said.append(f"{self.unknown} of {self.answered} rows are unknown")
         lines = ["; ".join(said)]
-        if self.most_unfamiliar is None:
+        if made.most_unfamiliar is None:
             lines.append(
                 "no row is called unknown: that needs a memory whose rows vote; train with "
                 "--similarity distance"
@@ -159,9 +204,7 @@ def calibration(
         context: In which.
         progress: Shows how far it is.
     """
-    shares = run.deployed.asked(which).counted
-    weights = {name: run.record(name).weights_sha256 for name in {*shares, MEMORY}}
-    key = calibration_key(shares, weights, context, run.living.chain)
+    key = _key(run, which, context, run.living.chain)
     kept = read_calibration(run.folder, key)
     if kept is not None:
         return kept
@@ -171,6 +214,30 @@ def calibration(
     if which in (None, run.deployed.which):
         found.write(run.folder, key)
     return found
+
+
+def kept_promise(run: Run, coverage: float, context: str) -> Promise | None:
+    """Return what a coverage promises of what the run deployed, without asking a row anew.
+
+    Where the memory was changed since, thresholds of what training left serve; None where neither
+    are kept.
+
+    Args:
+        run: A finished run.
+        coverage: Between 0 and 1, such as 0.95.
+        context: In which it answers.
+    """
+    for chain in dict.fromkeys((tuple(run.living.chain), ())):
+        found = read_calibration(run.folder, _key(run, None, context, chain))
+        if found is not None:
+            return promise(run, coverage, found)
+    return None
+
+
+def _key(run: Run, which: Which | None, context: str, chain: Sequence[int]) -> str:
+    shares = run.deployed.asked(which).counted
+    weights = {name: run.record(name).weights_sha256 for name in {*shares, MEMORY}}
+    return calibration_key(shares, weights, context, chain)
 
 
 def _threshold(scores: Tensor | None, coverage: float) -> float | None:

@@ -1,14 +1,17 @@
 """A run as it answers with one version of its memory; nothing in it changes while it is asked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hma.config import Context
 from hma.data import Source
 from hma.explain import explain
 from hma.runs import MEMORY, Run
+from hma.runs.coverage import Promise
 from hma.runs.explanation import answer_text, most_seen, seen_in_words
 from hma.runs.forgetting import ids_of_class
 from hma.runs.memory_scores import memory_of
@@ -16,6 +19,7 @@ from hma.runs.remembered import RememberedRows, rows_in_words
 from hma.runs.version_in_use import keyed_rows
 from hma.serve.rows import Asked
 from hma.targets import Number, Target, YesNo
+from hma.unfamiliar import unfamiliarity
 
 CONTEXT: Context = "alone"
 
@@ -26,9 +30,10 @@ class Answering:
     Args:
         run: The run, with the version of its memory that is to answer.
         training: Its training rows, to be shown; opened when they are needed if not given.
+        promise: What a coverage promises of its answers, if any does.
     """
 
-    def __init__(self, run: Run, training: Source | None) -> None:
+    def __init__(self, run: Run, training: Source | None, promise: Promise | None = None) -> None:
         self.run, self.deployed = run, run.deployed
         self.number = run.living.number
         self.learner = run.learner(self.deployed.which)
@@ -38,13 +43,36 @@ class Answering:
         for module in (self.learner.module, self.model):
             module.eval()
         self.remembered = RememberedRows(run, training)
+        names = run.preparation.classes  # with classes that were taught
+        self.promise = None if promise is None else replace(promise, names=names)
 
     @torch.no_grad()
     def predict(self, asked: Asked) -> list[dict[str, Any]]:
         """Return what is answered for each row."""
         target, names = self.run.preparation.target, self.run.preparation.classes
-        said = target.expected(self.learner.predict(asked.batch)).tolist()
-        return [answer_in_json(target, names, values) for values in said]
+        said = target.expected(self.learner.predict(asked.batch))
+        answers = [answer_in_json(target, names, values) for values in said.tolist()]
+        for answer, more in zip(answers, self._promised(asked, said), strict=True):
+            answer.update(more)
+        return answers
+
+    def _promised(self, asked: Asked, said: Tensor) -> list[dict[str, Any]]:
+        """Return what is promised of each answer: a set or an interval, and whether it is known."""
+        found: list[dict[str, Any]] = [{} for _ in range(len(asked))]
+        made = self.promise
+        if made is None:
+            return found
+        if made.most_wrong is not None and isinstance(made.target, Number):
+            for one, (low, high) in zip(found, made.intervals(said), strict=True):
+                one |= {"from": low, "to": high}
+        elif made.most_wrong is not None:
+            for one, labels in zip(found, made.sets(said), strict=True):
+                one["labels"] = labels
+        if made.most_unfamiliar is not None:
+            far = unfamiliarity(self.model, asked.batch.x, features=asked.batch.features)
+            for one, value in zip(found, far.double().tolist(), strict=True):
+                one |= {"unknown": made.is_unknown(value), "unfamiliarity": value}
+        return found
 
     @torch.no_grad()
     def explain(self, asked: Asked, top: int) -> dict[str, Any]:

@@ -19,7 +19,15 @@ STOPPING = 10
 """Seconds that requests have to end in when the server is stopped."""
 
 
-def serve(run: Run, *, host: str, port: int, token: str | None, say: Callable[[str], None]) -> None:
+def serve(
+    run: Run,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    coverage: float | None,
+    say: Callable[[str], None],
+) -> None:
     """Answer requests until a signal comes.
 
     Args:
@@ -27,11 +35,12 @@ def serve(run: Run, *, host: str, port: int, token: str | None, say: Callable[[s
         host: Name or address to listen at.
         port: Where; 0 takes one that is free.
         token: What requests must carry; needed where other machines can ask.
+        coverage: What answers promise, see :class:`hma.serve.service.Service`.
         say: Called with a line for each thing that a person should know.
     """
     expect_guarded(host, token)
     with listening(host, port) as own, one_thread():
-        app = app_of(Service(run), token=token)
+        app = app_of(Service(run, coverage), token=token)
         config = uvicorn.Config(
             app,
             log_level="warning",

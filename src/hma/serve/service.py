@@ -10,14 +10,16 @@ from hma.data.table.dates import DateColumn
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.runs import Run
+from hma.runs.coverage import Promise, kept_promise
 from hma.runs.living import LivingMemory
 from hma.runs.memory_lines import what_was_done
 from hma.runs.version import Version
-from hma.serve.answering import Answering
+from hma.serve.answering import CONTEXT, Answering
 from hma.serve.requests import MOST_SHOWN
 from hma.serve.rows import FIELD, OwnRows, asked_rows, raw_labels
 
 TAUGHT_BY = "a request"
+USUAL_COVERAGE = 0.95
 Values = dict[str, Any]
 
 
@@ -30,21 +32,24 @@ class Service:
 
     Args:
         run: A finished run.
+        coverage: What sets of labels and intervals promise; None promises 0.95 where the run keeps
+            what that needs, and nothing elsewhere.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, coverage: float | None = None) -> None:
         self.run = run
         self.own = OwnRows(run)
+        self.promise = _promise(run, coverage)
         self._versions = run.versions
         self._opening, self._writing = Lock(), Lock()
-        self._now = Answering(run, self.own.source)
+        self._now = Answering(run, self.own.source, self.promise)
 
     def now(self) -> Answering:
         """Return the run with the version in use, whoever wrote it."""
         if self._versions.current()[0] != self._now.number:
             with self._opening:
                 if self._versions.current()[0] != self._now.number:
-                    self._now = Answering(self._fresh(), self.own.source)
+                    self._now = Answering(self._fresh(), self.own.source, self.promise)
         return self._now
 
     def _fresh(self) -> Run:
@@ -111,6 +116,7 @@ class Service:
             "labels": {"kind": target.kind, "names": list(preparation.classes)},
             "places": 0 if self.own.source is None else len(self.own.source),
             "deployed": now.deployed.why,
+            "coverage": None if self.promise is None else self.promise.coverage,
             "version": now.number,
         }
 
@@ -164,6 +170,22 @@ class Service:
     def _written(self, version: Version) -> Values:
         self.now()  # opened now, not for the first who asks
         return in_json(version)
+
+
+def _promise(run: Run, coverage: float | None) -> Promise | None:
+    """Return what is promised of answers, by thresholds that the run keeps."""
+    try:
+        found = kept_promise(run, USUAL_COVERAGE if coverage is None else coverage, CONTEXT)
+    except UserError:  # too few validation rows
+        if coverage is None:
+            return None
+        raise
+    if found is None and coverage is not None:
+        raise UserError(
+            f"--coverage needs thresholds, which {run.folder} does not keep; make them with "
+            f"hma predict {run.folder} SOURCE --coverage {coverage:g}"
+        )
+    return found
 
 
 def in_json(version: Version) -> Values:

@@ -142,6 +142,7 @@ function showAnswer(found) {
     return [made("span", { textContent: name }), made("div", { className: "track" }, fill),
       made("span", { textContent: percent(share) })];
   }));
+  showPromise(found.prediction);
   $("notes").textContent = found.notes.join("; ");
   const counts = found.memory_counts;
   const beside = counts === 1 ? "" : "The memory says " + found.memory.answer +
@@ -152,6 +153,19 @@ function showAnswer(found) {
   $("voters").replaceChildren(...found.voters.map(voter));
 }
 
+function showPromise(said) {
+  const share = run.coverage === null ? "" : " (holds for " + percent(run.coverage) + " of rows)";
+  let text = "";
+  if (said.labels && said.labels.length > 1) text = "May be " + said.labels.join(", ") + share;
+  else if (said.labels) text = "No other label is likely" + share;
+  else if (said.from !== undefined) {
+    text = "From " + said.from.toPrecision(4) + " to " + said.to.toPrecision(4) + share;
+  }
+  $("promised").textContent = text;
+  $("promised").hidden = text === "";
+  $("unknown").hidden = !said.unknown;
+}
+
 function voter(one) {
   const item = made("li", { className: one.kind === "taught row" ? "taught" : "" });
   if (one.picture) item.append(made("img", { src: one.picture, alt: "" }));
@@ -160,9 +174,7 @@ function voter(one) {
     made("p", { className: "small", textContent: one.kind + (one.id === null ? "" : " " + one.id) }));
   if (one.id !== null) {
     const button = made("button", { type: "button", textContent: "Forget" });
-    button.addEventListener("click", () => busy($("voted"), async () => {
-      await change("/forget", { ids: [one.id] });
-    }));
+    button.addEventListener("click", () => busy($("voted"), () => forget(one.id)));
     item.append(button);
   }
   return item;
@@ -203,6 +215,7 @@ function labelGiven() {
 }
 
 async function change(path, body) {
+  $("confirm").hidden = true;
   const before = shown.prediction.answer;
   const version = await ask(path, body);
   if (path === "/restore") undoable.pop();
@@ -211,6 +224,19 @@ async function change(path, body) {
   const after = shown.prediction.answer;
   say("Version " + version.number + ": " + version.said + ". " +
     (before === after ? "Still " + after : before + " → " + after) + ".", "good");
+}
+
+async function forget(id) {
+  try {
+    await change("/forget", { ids: [id] });
+  } catch (error) {
+    // a class would have no row left: asked again, by a button of its own
+    if (!error.message.includes('"yes": true')) throw error;
+    say(error.message.replace('; send "yes": true to do it', "."), "bad");
+    $("confirm").hidden = false;
+    $("sure").onclick = () => busy($("confirm"), () => change("/forget", { ids: [id], yes: true }));
+    $("sure").focus();
+  }
 }
 
 async function refresh() {
@@ -226,6 +252,7 @@ $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   busy($("ask"), async () => {
     const row = await rowAsked();
+    $("confirm").hidden = true;
     say("");
     showAnswer(await ask("/explain", row));
     asked = row;
