@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "serve": {"core", "data", "training", "report", "runs"},
     "adapters": {"core"},
     "estimator": {"core", "data", "backbones", "methods", "training"},
-    "quickstart": {"core", "data", "backbones", "methods", "training"},
+    "quickstart": {"core", "data", "methods", "training", "report", "runs"},
     "__main__": {"cli"},
     "__init__": {"core", "estimator"},
 }

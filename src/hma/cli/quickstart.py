@@ -1,86 +1,65 @@
-"""``hma quickstart``: the first table, on data that needs no download."""
+"""``hma quickstart``: a tour of what a memory is for, on data that needs no download."""
 
-import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.progress import Progress
 from rich.table import Table
 
 from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_file
+from hma.cli.outputs import output_folder
 from hma.cli.terminal import Terminal
-from hma.files import written_whole
-from hma.quickstart import GRAPHS, RECIPE, QuickstartLine, cells, has_graphs, run
+from hma.quickstart import take_tour
+from hma.quickstart.step import Line, Step
+from hma.quickstart.tour import PAGE, RECORD
 from hma.report.numbers import counted
-from hma.runs import RunOptions, train, write_page
-from hma.training import SilentProgress
-
-PAGE = RunOptions(source="digits:10", backbone="mlp", recipe=RECIPE)
+from hma.training import progress_for_terminal
 
 
 def quickstart(
     *,
     seeds: Annotated[int, Parameter(validator=at_least(1))] = 3,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
-    folder: Path = Path("runs/quickstart"),
+    folder: Path = Path("runs/tour"),
 ) -> None:
-    """Train HMA and what else one would take on few and on shifted data; table and page.
+    """Take a tour: few labels, a row explained, the unknown, teaching, wrong labels, graphs.
+
+    Each step prints what it found and the command that does the same; then come a table and a page.
+    The same command again goes on where it stopped, or shows what is there.
 
     Parameters
     ----------
     seeds
-        Runs of each row, one per seed.
-    output
-        Write the numbers of the table as JSON.
+        Seeds of the table, from 0 on.
     folder
-        Run folder of the page about one of the runs.
+        Where runs, files, the record and the page go; one that holds anything else is refused.
     """
-    if output is not None:
-        output = output_file(output, overwrite=True)
-    console = Terminal()
-    lines: list[QuickstartLine] = []
-    with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("training", total=len(cells(seeds)))
-        for lines in run(seeds):  # noqa: B007
-            progress.advance(bar)
-    console.print(_table(lines, seeds))
-    console.say(
-        "PARAM has the blocks of the paper's HMA but no memory: what it gains is not memory's.\n"
-        "Context 'batch' sees the other rows of a test batch, 'batch-sorted' those beside it in\n"
-        "the data; 'alone' never does."
+    folder = output_folder(folder)
+    terminal, done = Terminal(), 0
+
+    def tell(step: Step) -> None:
+        nonlocal done
+        done += 1
+        terminal.print(f"{done}. {step.title}", style="bold")
+        terminal.print(f"   {step.result}", soft_wrap=True)
+        terminal.print(f"   $ {step.command}\n", soft_wrap=True)
+
+    found = take_tour(folder, seeds, progress=progress_for_terminal(lines=True), tell=tell)
+    terminal.print(_table(found.lines, seeds))
+    terminal.say("PARAM has the blocks of the paper's memory and nothing to read.")
+    terminal.say(f"page: {folder / PAGE}")
+    terminal.say(f"record: {folder / RECORD}")
+
+
+def _table(lines: Sequence[Line], seeds: int) -> Table:
+    table = Table(
+        title=f"10 labels of each digit, over {counted(seeds, 'seed')}; graphs, one seed",
+        caption="mixture: what hma train deploys",
     )
-    if not has_graphs():
-        console.say(f"{GRAPHS} need torch_geometric: pip install 'hma-torch[graph]'")
-    with console.status("writing the page"):
-        page = write_page(train(PAGE, folder, progress=SilentProgress()))
-    console.say(f"report: {page}")
-    if output is not None:
-        with written_whole(output) as temporary:
-            temporary.write_text(json.dumps([asdict(line) for line in lines], indent=2) + "\n")
-        console.say(f"wrote {output}")
-
-
-def _table(lines: list[QuickstartLine], seeds: int) -> Table:
-    table = Table(title=f"Test accuracy, mean ± standard deviation over {counted(seeds, 'seed')}")
-    for name in ("task", "test split", "method", "context"):
-        table.add_column(name)
-    table.add_column("accuracy", justify="right")
-    table.add_column("seconds", justify="right")
-    shown: tuple[str, str] | None = None
-    for line in sorted(lines, key=lambda line: (line.task, line.test)):
-        first = (line.task, line.test) != shown
-        if first and shown is not None:
-            table.add_section()
-        shown = line.task, line.test
-        table.add_row(
-            line.task if first else "",
-            line.test if first else "",
-            line.method,
-            line.context,
-            f"{100 * line.mean:.1f} ± {100 * line.std:.1f}",
-            f"{line.seconds / seeds:.1f}",
-        )
+    graphs = any(line.graphs is not None for line in lines)
+    table.add_column("method")
+    for name in ("accuracy", "log loss", *(["graphs, accuracy"] if graphs else [])):
+        table.add_column(name, justify="right")
+    for line in lines:
+        table.add_row(line.method, *line.texts[: 3 if graphs else 2])
     return table

@@ -1,0 +1,97 @@
+"""Step 1: ten labels of each digit, with the memory beside what else one would take."""
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from hma.config import HMAConfig
+from hma.methods import with_hma
+from hma.quickstart.step import Found, Line, Step
+from hma.report.numbers import counted, percent, plain
+from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, SeveralRuns, title, train_seeds
+from hma.runs.candidates import PARAM, SIMPLE, Which
+from hma.training import Progress, Record, UserRecipe, fit
+
+FOLDER, PARAM_FOLDER = "few-labels", "param"
+PER_CLASS = 10
+RECIPE = replace(UserRecipe(), epochs=150, evaluate_every=10).fixed()
+"""That of ``hma train``, with fewer epochs, a look at the validation rows after every tenth."""
+OPTIONS = RunOptions(source=f"digits:{PER_CLASS}", recipe=RECIPE)
+ORDER: tuple[Which, ...] = (*SIMPLE, PLAIN, PARAM, MEMORY, MIXTURE)
+
+
+def few_labels(folder: Path, seeds: int, progress: Progress | None) -> tuple[Found, SeveralRuns]:
+    """Train everything with every seed; what is trained already is read again.
+
+    Args:
+        folder: Of the tour.
+        seeds: How many.
+        progress: Shows how far it is.
+    """
+    found = train_seeds(OPTIONS, folder / FOLDER, seeds, pages=False, progress=progress)
+    runs = [found.runs[seed] for seed in range(seeds)]
+    scores: dict[Which, list[dict[str, float]]] = {}
+    for run in runs:
+        for which in run.candidates:
+            scores.setdefault(which, []).append(_tested(run.record(which)))
+        scores.setdefault(MIXTURE, []).append(dict(run.deployed.tests["test"]))
+        record = _param(run, folder / PARAM_FOLDER / run.folder.name, progress)
+        scores.setdefault(PARAM, []).append(_tested(record))
+    target = runs[0].preparation.target
+    lines = {
+        which: Line(
+            method=title(which, target).removeprefix("the "),
+            accuracy=tuple(one["accuracy"] for one in scores[which]),
+            loss=tuple(one["nll"] for one in scores[which]),
+        )
+        for which in ORDER
+        if which in scores
+    }
+    return Found(step=_step(folder, lines, runs[0]), lines=tuple(lines.values())), found
+
+
+def _param(run: Run, folder: Path, progress: Progress | None) -> Record:
+    """Train the paper's blocks with nothing to read, on the same rows by the same recipe."""
+    task, options = run.prepared().task, run.options
+    method = with_hma(options.backbone_factory(), HMAConfig.ablation(PARAM), alone=True)
+    return fit(
+        method(task, options.seed),
+        task,
+        options.recipe,
+        seed=options.seed,
+        folder=folder,
+        progress=progress,
+    )
+
+
+def _tested(record: Record) -> dict[str, float]:
+    return dict(record.tests["test"]["alone"])
+
+
+def _step(folder: Path, lines: dict[Which, Line], run: Run) -> Step:
+    seeds = len(lines[MIXTURE].accuracy)
+    deployed, plain_backbone = lines[MIXTURE], lines[PLAIN]
+    rows = {name: len(places) for name, places in run.places.items()}
+    return Step(
+        name="few labels",
+        title=f"Few labels: {PER_CLASS} of each digit",
+        result=(
+            f"what hma train deploys is right on {percent(fmean(deployed.accuracy))} of "
+            f"{rows['test']} test rows (log loss {plain(fmean(deployed.loss))}), the plain "
+            f"backbone alone on {percent(fmean(plain_backbone.accuracy))} (log loss "
+            f"{plain(fmean(plain_backbone.loss))}); mean of {counted(seeds, 'seed')}"
+        ),
+        command=(
+            f"hma train {OPTIONS.source} --seeds {seeds} --epochs {OPTIONS.recipe.epochs} "
+            f"--evaluate-every {OPTIONS.recipe.evaluate_every} -o {folder / FOLDER}"
+        ),
+        numbers={
+            "seeds": seeds,
+            "training rows": rows["train"],
+            "test rows": rows["test"],
+            "deployed accuracy": fmean(deployed.accuracy),
+            "deployed log loss": fmean(deployed.loss),
+            "plain backbone accuracy": fmean(plain_backbone.accuracy),
+            "plain backbone log loss": fmean(plain_backbone.loss),
+        },
+    )

@@ -1,0 +1,47 @@
+"""The page of the tour: one HTML file that needs nothing but itself."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hma.audited import Audit
+from hma.files import written_whole
+from hma.metrics import METRICS
+from hma.quickstart.step import Line, Step, figure
+from hma.report import numbers
+from hma.report.html import template
+
+
+def write_tour_page(
+    path: Path, steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seeds: int
+) -> None:
+    """Write the page whole or not at all.
+
+    Args:
+        path: Where to.
+        steps: What the steps found.
+        lines: Of the table.
+        audit: Shown with the step of its name.
+        seeds: Behind the table.
+    """
+    page = render_tour(steps, lines, audit, seeds)
+    with written_whole(path) as temporary:
+        temporary.write_bytes(page.encode())
+
+
+def render_tour(steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seeds: int) -> str:
+    """Return the page; the same findings give the same bytes, and every text is escaped."""
+    found = template("templates/tour.html.j2")
+    from hma.report.run import memory_views  # it draws with markupsafe, which is jinja2's
+
+    page: str = found.render(
+        steps=steps,
+        lines=lines,
+        audits={"test": audit},
+        seeds=numbers.counted(seeds, "seed"),
+        graphs=any(line.graphs is not None for line in lines),
+        figure=figure,
+        numbers=numbers,
+        metrics=METRICS,
+        memory=memory_views,
+    )
+    return page
