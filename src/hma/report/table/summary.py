@@ -9,6 +9,7 @@ from statistics import fmean
 from hma.metrics import METRICS, Metric
 from hma.report.table.beside import beside_of
 from hma.report.table.candidates import deployments, with_candidates
+from hma.report.table.coverage_sheet import coverages_of
 from hma.report.table.edge_hit_sheet import edge_hits_of
 from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.permuted import permuted_of
@@ -81,6 +82,7 @@ def summarise(
         selected_by_metric=any(row.work is None for row in table.rows.values()),
         permuted=permuted_of(held, table.metric),
         edge_hits=edge_hits_of(held, table.baseline),
+        coverages=coverages_of(held),
     )
 
 

@@ -54,6 +54,29 @@ class EdgeHits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What thresholds promised and kept, over seeds; shares in percent.
+
+    Args:
+        asked: The coverage.
+        sets: Rows whose set of labels holds theirs.
+        set_size: Labels in a set.
+        accepted: Rows of known classes that are not called unknown.
+        rejected: Rows of other classes that are.
+        sets_within: Seeds whose scores of labels lie in the interval of the promise.
+        accepted_within: Seeds whose accepted rows do.
+    """
+
+    asked: float
+    sets: Spread
+    set_size: Spread
+    accepted: Spread
+    rejected: Spread
+    sets_within: int
+    accepted_within: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """A row on a task.
 
@@ -230,6 +253,7 @@ class TableReport:
         selected_by_metric: Whether the metric selects epochs; rows with work of their own differ.
         permuted: Change of the score, by task and row, where labels of stored rows were permuted.
         edge_hits: By task, test split and row, where it was measured.
+        coverages: By task and row, where it was measured.
     """
 
     key: str
@@ -258,6 +282,7 @@ class TableReport:
     selected_by_metric: bool = True
     permuted: Mapping[Place, Spread] = field(default_factory=dict)
     edge_hits: Mapping[tuple[str, str, str], EdgeHits] = field(default_factory=dict)
+    coverages: Mapping[Place, Coverage] = field(default_factory=dict)
 
     @property
     def has_published(self) -> bool:
