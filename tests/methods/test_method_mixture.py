@@ -37,7 +37,7 @@ def answers(target, rows, count, seed):
 
 
 def cost_by_hand(target, said, y):
-    """Return the cost of shares as a function, written with numpy."""
+    """Return the cost of shares as a function, written with numpy; ``a`` is 1."""
     z = np.stack([one.numpy() for one in said])
     y = np.asarray(y)
     if isinstance(target, Number):
@@ -70,7 +70,7 @@ def test_shares_are_those_that_scipy_finds(target, count):
     best = minimize(
         lambda free: cost(softmax(free)), np.zeros(count), method="BFGS", options={"gtol": 1e-9}
     )
-    shares = fitted_shares(said, y, target)
+    shares = fitted_shares(said, y, target, favour=[1.0] * count)
     assert sum(shares) == pytest.approx(1.0)
     assert shares == pytest.approx(softmax(best.x).tolist(), abs=1e-4)
     assert cost(np.array(shares)) <= cost(softmax(best.x)) + 1e-7
@@ -80,10 +80,27 @@ def test_no_point_of_a_grid_costs_less():
     target = Classes(3)
     said, y = answers(target, 40, 3, seed=0)
     cost = cost_by_hand(target, said, y)
-    found = cost(np.array(fitted_shares(said, y, target)))
+    found = cost(np.array(fitted_shares(said, y, target, favour=[1.0] * 3)))
     steps = np.linspace(0.005, 0.99, 60)
     grid = [cost(np.array([a, b, 1 - a - b])) for a in steps for b in steps if a + b < 0.999]
     assert found <= min(grid)
+
+
+@pytest.mark.parametrize("target", [Classes(1), Classes(3), YesNo(4), Number(5.0, 3.0)], ids=str)
+def test_learners_are_favoured_by_what_they_lose_alone(target):
+    said, y = answers(target, 20, 3, seed=4)
+    cost = cost_by_hand(target, said, y)  # its last part is 0 where a learner answers alone
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = np.array([cost(share) - (-np.log(share).sum()) for share in nearly_alone(3)])
+    favour = 0.02 + 3 * softmax(-alone / 5)
+    expected = fitted_shares(said, y, target, favour=favour.tolist())
+    assert fitted_shares(said, y, target) == pytest.approx(expected, abs=1e-5)
+    assert max(favour) - min(favour) > 0.05
+
+
+def nearly_alone(count):
+    """Return shares that leave the others as little as the cost can be computed with."""
+    return np.eye(count) * (1 - count * 1e-9) + 1e-9
 
 
 def test_few_rows_leave_shares_nearly_equal_and_many_decide():
@@ -94,7 +111,7 @@ def test_few_rows_leave_shares_nearly_equal_and_many_decide():
         )
         for n in (1, 1000)
     )
-    assert 0.5 < few[0] < 0.7
+    assert 0.5 < few[0] < 0.8
     assert many[0] > 0.99
 
 

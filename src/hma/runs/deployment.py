@@ -100,7 +100,7 @@ class Deployment:
         alone = "the best one alone" if self.which == MIXTURE else "the best of the others"
         few = ""
         if self.which == MIXTURE and own > self.losses[best]:
-            few = f"; {self.rows} validation rows are few, so shares are drawn towards equal"
+            few = f"; {self.rows} validation rows are few and cannot tell them well apart"
         return (
             f"deployed: {said}; validation loss {own:.4f} against {self.losses[best]:.4f} for "
             f"{alone} ({self.title(best)}){few}{self._of_the_networks()}"

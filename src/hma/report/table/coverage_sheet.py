@@ -75,9 +75,9 @@ def coverage_sheet(report: TableReport) -> Sheet:
             "unknown classes rejected, %",
         ),
         tuple(lines),
-        "Thresholds are of validation rows, shares of test rows; mean ± sample standard "
-        "deviation over seeds. Within: in how many seeds the share lies in the interval that has "
-        "95 of 100 seeds if validation and test rows are drawn alike. It is the scores that are held to it: "
+        "Thresholds are of validation rows, shares of test rows; mean ± sample standard deviation "
+        "over seeds. Within: in how many seeds the share lies in the interval that has 95 of 100 "
+        "seeds if validation and test rows are drawn alike. It is the scores that are held to it: "
         "a set has the likeliest class besides, so sets hold the label more often.",
         names=2,
     )
