@@ -29,7 +29,7 @@ MAY_IMPORT = {
 MAY_IMPORT["cli"] = set(MAY_IMPORT) - {"__main__", "__init__"}
 EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "cyclopts",
           "huggingface_hub", "transformers", "lightning", "onnx", "starlette",
-          "uvicorn"]  # fmt: skip
+          "uvicorn", "faiss"]  # fmt: skip
 GROUND = {"errors", "files", "json_files", "tensor_files", "targets", "metrics", "extras",
           "torchvision_ops", "printable", "loading", "line_search", "shares",
           "feature_file", "encoder_files"}  # fmt: skip

@@ -5,15 +5,8 @@ import torch
 from test_voting import labels_of
 from torch.nn.functional import layer_norm, pad
 
-from hma.learning_vote import (
-    FAR,
-    Voters,
-    keys_of_normalised,
-    normalised,
-    squares,
-    voted,
-    without_padding,
-)
+from hma.learning_rows import RowsInView, use_the_same_columns
+from hma.learning_vote import FAR, Voters, keys_of_normalised, squares, used_columns, voted
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.voting import VotingRead, hiding
 
@@ -65,8 +58,11 @@ def test_keys_of_normalised_rows_without_padding_are_those_of_the_rows(drops, pa
     vote = read()
     used = layer_norm(torch.randn(6, WIDTH - padded).double(), (WIDTH - padded,))
     features = torch.cat([torch.randn(6, FIRST).double(), pad(used, (0, padded))], dim=1)
-    (view,) = without_padding([normalised(vote, features)])
+    rows = RowsInView(vote, features)
+    use_the_same_columns([rows])
+    view = rows.at(torch.arange(6))
     assert view.shape == (6, WIDTH - padded)
+    torch.testing.assert_close(rows.keys(), vote.keys(features))
     kept = (torch.rand(WIDTH) < 0.7).double() / 0.7 if drops else None
     expected, found = vote.keys(features, kept), keys_of_normalised(vote, view, kept)
     torch.testing.assert_close(found, expected)
@@ -76,6 +72,7 @@ def test_keys_of_normalised_rows_without_padding_are_those_of_the_rows(drops, pa
 
 
 def test_a_column_that_one_row_of_any_view_uses_is_no_padding():
-    first, second = torch.zeros(3, 5), torch.zeros(2, 5)
-    first[:, 0], second[1, 3] = 1.0, 0.5
-    assert [view.shape[1] for view in without_padding([first, second, first[:0]])] == [4, 4, 4]
+    first, second = torch.zeros(5), torch.zeros(5)
+    first[0], second[3] = 1.0, 0.5
+    assert used_columns([first]) == 1
+    assert used_columns([first, second]) == 4

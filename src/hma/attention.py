@@ -88,8 +88,8 @@ class Around(NamedTuple):
 class Nearest(Protocol):
     """Decides which memory rows each query reads, before the softmax; see :mod:`hma.retrieval`."""
 
-    def __call__(self, queries: Tensor, memory: Projected) -> Tensor:
-        """Return places of rows, ``(H, B, K)``, for queries ``(H, B, D/H)``."""
+    def __call__(self, queries: Tensor, memory: Projected) -> Tensor | None:
+        """Return places of rows, ``(H, B, K)``, for queries ``(H, B, D/H)``; None for all rows."""
         ...
 
 

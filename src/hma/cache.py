@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.attention import Projected
+from hma.labelled_rows import LabelledRows
 from hma.memory import Memories
 
 Key = tuple[object, ...]
@@ -45,6 +46,7 @@ class ProjectionCache:
             return build()
         held = self._held
         if held is None or held.key != key:
+            self._held = held = None  # not both at once: rows may be many
             # a tensor born in inference mode could never again meet one that needs a gradient
             with torch.inference_mode(False), torch.no_grad():
                 held = Held(key, build(), [tensor.detach() for tensor in behind])
@@ -68,12 +70,14 @@ class ProjectionCache:
         self._held = self._pinned = None
 
 
-def _apart(projected: Projected | None) -> Projected | None:
+def _apart(rows: Projected | LabelledRows | None) -> Projected | LabelledRows | None:
     """Return keys and values with storage of their own, as exporters want constants to be."""
-    if projected is None:
-        return None
-    keys, values, bias, summary = projected
-    return Projected(keys.contiguous(), values.contiguous(), bias, _apart(summary))
+    return _whole(rows) if isinstance(rows, Projected) else rows
+
+
+def _whole(rows: Projected) -> Projected:
+    summary = None if rows.summary is None else _whole(rows.summary)
+    return Projected(rows.keys.contiguous(), rows.values.contiguous(), rows.bias, summary)
 
 
 def _key(context: str, behind: list[Tensor]) -> Key:

@@ -21,7 +21,7 @@ from hma.checkpoint_files import (
 from hma.config import HMAConfig
 from hma.errors import UserError, reason
 from hma.files import FileError, MissingFileError
-from hma.growing import shapes_to_load
+from hma.growing import rows_as_they_are, shapes_to_load
 from hma.json_files import RESTORE, Default, write_json
 from hma.model import HMA
 from hma.targets import Classes, Target, target_from_json
@@ -150,7 +150,8 @@ def _load(
     model = _build(description, backbone, target, key_encoder)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
-    model.load_state_dict(state)
+    with rows_as_they_are():
+        model.load_state_dict(state)
     model.eval()
     if description["frozen"]:
         model.freeze_memory()

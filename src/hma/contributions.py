@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from hma.errors import UserError
 from hma.momentum import evaluating
 from hma.targets import Number, Target, YesNo
 
 if TYPE_CHECKING:
     from hma.model import HMA
 
+MOST_ROWS = 65536
+"""Stored rows beyond which leaving out each of them would take more memory than there is."""
 AT_ONCE = 256
 """Parts that are left out in one pass."""
 
@@ -67,6 +70,12 @@ def contributions(
         >>> found.queue.shape, found.slots.shape, found.by_class.shape
         (torch.Size([4]), torch.Size([2]), torch.Size([2]))
     """
+    held = 0 if model.real is None else model.real.queue.size
+    if held > MOST_ROWS:
+        raise UserError(
+            f"contributions leaves out every stored row in turn, at most {MOST_ROWS}, got {held}; "
+            "take hma.explain, whose shares of a vote are exact"
+        )
     with evaluating(model):
         if features is None:
             features = model.backbone(x)

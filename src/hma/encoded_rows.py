@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hma.many_rows import in_blocks
+
 
 class EncodedRows(NamedTuple):
     """Rows as the backbone encoded them.
@@ -26,7 +28,8 @@ class EncodedRows(NamedTuple):
 
     def finite(self) -> "EncodedRows":
         """Return the rows that can be learned from; a memory leaves the others out too."""
-        return self.at(self.features.isfinite().all(dim=1).nonzero()[:, 0])
+        finite = in_blocks(lambda part: part.isfinite().all(dim=1), self.features)
+        return self if bool(finite.all()) else self.at(finite.nonzero()[:, 0])
 
     def at_most(self, count: int) -> "EncodedRows":
         """Return so many rows, or all if they are fewer, taken evenly."""

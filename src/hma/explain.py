@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hma.attention import Weights
 from hma.exact_parts import ExactParts, exact_parts, memory_share
+from hma.many_rows import blocks, in_blocks
 from hma.momentum import evaluating
 from hma.targets import UNKNOWN, Target
 
@@ -155,7 +156,10 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
         logits, shares, exact = (_voted if model.config.votes else _attended)(
             model, features, places
         )
-    memory, target = model.memory_state(), model.target
+    target, none = model.target, places[:0]
+    labels, ids = none, none
+    if model.real is not None:
+        labels, ids = target.given(model.real.queue.labels[places]), model.real.queue.ids[places]
     return Explanation(
         logits=logits,
         probabilities=target.expected(logits),
@@ -164,9 +168,9 @@ def explain(model: "HMA", x: Any = None, *, features: Tensor | None = None) -> E
         **shares._asdict(),
         linear=torch.zeros_like(shares.itself),
         by_class=_of_prototypes(model, shares.queue, places, shares.slots),
-        queue_classes=memory.labels,
-        queue_ids=memory.ids,
-        slot_classes=memory.slot_classes,
+        queue_classes=labels,
+        queue_ids=ids,
+        slot_classes=none if model.synthetic is None else model.synthetic.classes.clone(),
         exact=exact,
     )
 
@@ -214,7 +218,8 @@ def _unknown_to_head(model: "HMA", places: Tensor) -> Tensor:
     new = model.target.beyond_head
     if model.real is None or not new:
         return torch.zeros(len(places), device=places.device)
-    return model.target.membership(model.real.queue.labels[places])[:, -new:].sum(dim=1)
+    labels, belongs = model.real.queue.labels[places], model.target.membership
+    return in_blocks(lambda part: belongs(part)[:, -new:].sum(dim=1), labels)
 
 
 def _attended(
@@ -273,5 +278,7 @@ def _of_prototypes(model: "HMA", queue: Tensor, places: Tensor, slots: Tensor) -
     if model.synthetic is not None:
         shares = shares + slots @ belongs(model.synthetic.labels).to(slots)
     if model.real is not None:
-        shares = shares + queue @ belongs(model.real.queue.labels[places]).to(queue)
+        labels = model.real.queue.labels[places]
+        for part in blocks(len(places)):
+            shares = shares + queue[:, part] @ belongs(labels[part]).to(queue)
     return shares

@@ -1,11 +1,16 @@
 """Buffers with as many rows as were put into them: any number of rows fits when they are loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from hma.many_rows import many
+
 Shapes = dict[str, tuple[int, ...]]
+AS_THEY_ARE = ContextVar("AS_THEY_ARE", default=False)
 
 
 class Growing(nn.Module):
@@ -37,8 +42,23 @@ class Growing(nn.Module):
         for name in self.growing:
             stored, own = state_dict.get(prefix + name), getattr(self, name)
             if isinstance(stored, Tensor) and fits(tuple(stored.shape), tuple(own.shape)):
-                setattr(self, name, own.new_empty(stored.shape))
+                alike = stored.dtype == own.dtype and stored.device == own.device
+                kept = AS_THEY_ARE.get() and many(len(stored)) and alike
+                setattr(self, name, stored if kept else own.new_empty(stored.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+@contextmanager
+def rows_as_they_are() -> Iterator[None]:
+    """Load many rows without a copy, as tensors that nobody else has: those of a file stay there.
+
+    Pages of the file are read when rows are, and a row that is changed is changed in memory alone.
+    """
+    before = AS_THEY_ARE.set(True)
+    try:
+        yield
+    finally:
+        AS_THEY_ARE.reset(before)
 
 
 def fits(stored: tuple[int, ...], own: tuple[int, ...]) -> bool:

@@ -16,17 +16,11 @@ from torch.nn.utils import clip_grad_norm_
 
 from hma.encoded_rows import EncodedRows
 from hma.keyed_rows import KeyedRows
-from hma.learning_vote import (
-    FAR,
-    Voters,
-    keys_of_normalised,
-    normalised,
-    squares,
-    voted,
-    without_padding,
-)
+from hma.learning_rows import BallotsInView, RowsInView, use_the_same_columns
+from hma.learning_vote import FAR, Voters, keys_of_normalised, squares, voted
+from hma.many_rows import many, some_of
 from hma.momentum import evaluating
-from hma.queue import checked_rows
+from hma.queue import MemoryQueue, checked_rows
 from hma.slots import drawn_rows
 from hma.vote_weighing import MOST_HELD_OUT, Keys, answered, weigh
 from hma.voting import VotingRead
@@ -61,7 +55,8 @@ def learn_memory(
 
     Args:
         model: Its backbone and head are trained, or will not be.
-        rows: What is remembered and learned from; what was remembered and learned before goes.
+        rows: What is remembered and learned from; what was remembered and learned before goes. Of
+            many rows the memory holds the very tensor: change it no more.
         held_out: Rows that nothing was learned from; without them the vote counts half.
         seed: Decides every random draw.
         tick: Called after each step.
@@ -77,12 +72,7 @@ def learn_memory(
     ids = torch.arange(len(rows.y), device=device) if rows.ids is None else rows.ids
     rows = rows._replace(ids=ids)
     if model.real is not None:
-        model.reset_memory()
-        for some in torch.split(torch.arange(len(ids), device=device), WRITTEN_AT_ONCE):
-            features, y = rows.features[some], rows.y[some]
-            model.real.queue.write(checked_rows(model.target, features, y, None, ids[some]))
-        if isinstance(model.real.queue, KeyedRows):
-            model.real.queue.trim()
+        _remember(model, model.real.queue, rows, ids)
     rows, held_out = rows.finite(), None if held_out is None else held_out.finite()
     steps = 0
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
@@ -104,11 +94,28 @@ def learn_memory(
     return found | {"memory_share": float(vote.share)}
 
 
+def _remember(model: "HMA", queue: MemoryQueue, rows: EncodedRows, ids: Tensor) -> None:
+    """Let the memory hold these rows and no others; many of them without a copy."""
+    model.reset_memory()
+    if (
+        many(len(ids))
+        and isinstance(queue, KeyedRows)
+        and queue.take(checked_rows(model.target, rows.features, rows.y, None, ids))
+    ):
+        return
+    for some in torch.split(torch.arange(len(ids), device=ids.device), WRITTEN_AT_ONCE):
+        features, y = rows.features[some], rows.y[some]
+        queue.write(checked_rows(model.target, features, y, None, ids[some]))
+    if isinstance(queue, KeyedRows):
+        queue.trim()
+
+
 class _Learning:
     """Let keys, sharpness and slots learn until the held-out rows say stop.
 
     A row is answered by its batch, with gradients, and by stored rows where they lay at the last
-    look at the held-out rows, which needs all their keys anyway.
+    look at the held-out rows, which needs all their keys anyway. Of many stored rows an even part
+    answers the held-out ones there, and a step makes the keys of those that it draws.
     """
 
     def __init__(
@@ -130,22 +137,26 @@ class _Learning:
         self.per_pass = -(-len(rows.y) // ROWS_A_STEP)
         self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
         self.every = max(CHECK_EVERY, self.per_pass)
-        self.ballots = self._ballots(model.target.checked(rows.y, len(rows.y)))
+        dtype = rows.features.dtype
+        labels = model.target.checked(rows.y, len(rows.y))
+        self.ballots = BallotsInView(model.target, labels, dtype)
         self.stored: KeyedRows | None = None
-        views = [normalised(vote, rows.features)]
+        self.lying: Voters | None = None
+        self.view = RowsInView(vote, rows.features)
+        views = [self.view]
         if self.held_out is not None:
-            views.append(normalised(vote, self.held_out.features))
+            self.held_out_view = RowsInView(vote, self.held_out.features)
+            views.append(self.held_out_view)
         if model.real is not None and isinstance(model.real.queue, KeyedRows):
             self.stored = model.real.queue
             assert rows.ids is not None
             self.places = self.stored.find(rows.ids)  # (N,), -1 where a bounded memory has none
-            self.stored_ballots = self._ballots(self.stored.labels)
+            self.stored_ballots = BallotsInView(model.target, self.stored.labels, dtype)
             self.unseen = model.real.unseen()
             self.hidden = FAR * (self.unseen < 0)  # places without a row
-            views.append(normalised(vote, self.stored.features))
-        self.view, *others = without_padding(views)
-        self.stored_view = others.pop() if self.stored is not None else None
-        self.held_out_view = others.pop() if others else None
+            self.stored_view = RowsInView(vote, self.stored.features)
+            views.append(self.stored_view)
+        use_the_same_columns(views)
 
     def run(self) -> int:
         """Return how many steps led to what is kept."""
@@ -180,9 +191,9 @@ class _Learning:
     def _loss(self, places: Tensor) -> Tensor:
         """Return the loss of rows that are answered by others."""
         vote, rows = self.vote, self.rows
-        kept = torch.rand(vote.to_keys.in_features).to(self.view) >= vote.dropout.p
+        kept = torch.rand(vote.to_keys.in_features).to(rows.features) >= vote.dropout.p
         kept = kept / (1 - vote.dropout.p)  # the same features are dropped of all rows of a step
-        keys = keys_of_normalised(vote, self.view.index_select(0, places), kept)
+        keys = keys_of_normalised(vote, self.view.at(places), kept)
         voters: list[Voters] = []
         if self.stored is not None:
             voters += self._others(places, keys)
@@ -200,21 +211,36 @@ class _Learning:
         """Return the batch and stored rows; a row meets no copy of itself, unless it is to."""
         assert self.stored is not None
         if not self.model.config.leave_self_out:
-            return [self._drawn(self.lying)]
+            return [self._drawn(None)]
         own = self.places[places]
-        stored = pad(self.lying.squares, (0, 1))
-        stored[own] = FAR  # the batch stands for them; the last place is that of rows not stored
         unseen = (own[:, None] == own) | (own < 0)  # rows that share an id are the same row
-        mates = Voters(keys, self.ballots[places], squares(keys) + FAR * unseen)
-        return [mates, self._drawn(self.lying._replace(squares=stored[:-1]))]
+        mates = Voters(keys, self.ballots.at(places), squares(keys) + FAR * unseen)
+        return [mates, self._drawn(own)]  # the batch stands for its stored copies
 
-    def _drawn(self, stored: Voters) -> Voters:
-        """Return as many stored rows as answer in one step."""
-        count = self.model.config.candidates
-        if self.stored is None or count is None or count >= self.stored.size:
-            return stored
+    def _drawn(self, own: Tensor | None) -> Voters:
+        """Return as many stored rows as answer in one step, those at the places ``own`` hidden.
+
+        Where stored rows are many, those that are drawn are looked at where they lie now.
+        """
+        assert self.stored is not None
+        count, lying = self.model.config.candidates, self.lying
+        if lying is None:
+            return self._lying(self.stored.drawn(count), own)
+        if own is not None:
+            hidden = pad(lying.squares, (0, 1))
+            hidden[own] = FAR  # the last place is that of rows not stored
+            lying = lying._replace(squares=hidden[:-1])
+        if count is None or count >= self.stored.size:
+            return lying
         drawn = self.stored.drawn(count)
-        return Voters(*(part.index_select(0, drawn) for part in stored))
+        return Voters(*(part.index_select(0, drawn) for part in lying))
+
+    @torch.no_grad()
+    def _lying(self, places: Tensor, own: Tensor | None) -> Voters:
+        keys, hidden = self.stored_view.keys(places), self.hidden[places]
+        if own is not None:
+            hidden = hidden + FAR * torch.isin(places, own)
+        return Voters(keys, self.stored_ballots.at(places), squares(keys) + hidden)
 
     def _ballots(self, labels: Tensor) -> Tensor:
         return self.model.target.ballots(labels).to(self.rows.features.dtype)
@@ -236,15 +262,19 @@ class _Learning:
         """See where the stored rows lie now, and return the loss of the held-out rows."""
         self.vote.eval()
         rows: list[Keys] = []
-        if self.stored is not None and self.stored_view is not None:
-            lie = keys_of_normalised(self.vote, self.stored_view)
-            self.lying = Voters(lie, self.stored_ballots, squares(lie) + self.hidden)
-            rows.append((lie, self.stored.labels, self.unseen))
+        if self.stored is not None:
+            some = some_of(self.stored.size, self.unseen.device)
+            lie = self.stored_view.keys(some)
+            if some is None:
+                assert self.stored_ballots.made is not None
+                self.lying = Voters(lie, self.stored_ballots.made, squares(lie) + self.hidden)
+            at = slice(None) if some is None else some
+            rows.append((lie, self.stored.labels[at], self.unseen[at]))
         if self.slots is not None and self.slots.slots is not None:
             rows.append((self.vote.keys(self.slots.slots), self.slots.labels, None))
-        loss, held_out, view = math.inf, self.held_out, self.held_out_view
-        if held_out is not None and view is not None:
-            said = answered(self.vote, rows, keys_of_normalised(self.vote, view))
+        loss, held_out = math.inf, self.held_out
+        if held_out is not None:
+            said = answered(self.vote, rows, self.held_out_view.keys())
             loss = held_out.mean(self.model.target.loss(said, held_out.y))
         self.vote.train()
         return loss

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hma.growing import Growing
+from hma.many_rows import many
 from hma.queue import MemoryQueue, MemoryRows
 from hma.targets import Target
 
@@ -54,6 +55,21 @@ class KeyedRows(MemoryQueue, Growing):
             self._make_room(len(new.ids))
             super().write(new)
 
+    @torch.no_grad()
+    def take(self, rows: MemoryRows) -> bool:
+        """Hold rows instead of all that is here, without a copy; return whether that can be.
+
+        It cannot in a memory with a bound, or where rows share an id or are to be left out.
+        """
+        ordered = rows.ids.sort().values
+        single = not bool(((ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)).any())
+        if self.bound is not None or rows.ignore is not None or not single:
+            return False
+        self.fill(features=rows.features, labels=rows.labels, ids=rows.ids)
+        self.size = len(rows.ids)
+        self.written.fill_(self.size)
+        return True
+
     def find(self, ids: Tensor) -> Tensor:
         """Return the place of each sample, ``(B,)``; -1 for one that is not here."""
         held = self._sorted
@@ -78,13 +94,20 @@ class KeyedRows(MemoryQueue, Growing):
         The others keep their order and a memory without a bound gives their places up, so that
         every read is, to the last bit, that of a memory which never had them.
         """
-        kept = self.rows()
-        stay = ~torch.isin(kept.ids, ids)
+        stay = ~torch.isin(self.ids[self.order()], ids)
         count = len(stay) - int(stay.sum())
-        if count:
+        if not count:
+            return 0
+        if self.bound is None:
+            held = len(stay)
+            self.features = self.features[:held][stay]
+            self.labels, self.ids = self.labels[:held][stay], self.ids[:held][stay]
+            self.size = held - count
+            self.written.fill_(self.size)
+        else:
+            kept = self.rows()
             self.clear()
             super().write(MemoryRows(kept.features[stay], kept.labels[stay], kept.ids[stay]))
-            self.trim()
         return count
 
     @torch.no_grad()
@@ -96,11 +119,12 @@ class KeyedRows(MemoryQueue, Growing):
             self.ids, self.size = self.ids[:held].clone(), held
 
     def _make_room(self, count: int) -> None:
-        """Grow to twice the size, or as far as rows that are to come need."""
+        """Grow to twice the size (many rows by an eighth), or as far as rows to come need."""
         held = int(self.written)
         if self.bound is not None or held + count <= self.size:
             return
-        size = max(2 * self.size, held + count, LEAST_PLACES)
+        grown = self.size + self.size // 8 if many(self.size) else 2 * self.size
+        size = max(grown, held + count, LEAST_PLACES)
         more = size - self.size
         self.features = torch.cat([self.features, self.features.new_zeros(more, self.feature_dim)])
         self.labels = torch.cat([self.labels, self.target.unknown(more).to(self.labels)])

@@ -48,11 +48,14 @@ def normalised(vote: VotingRead, features: Tensor) -> Tensor:
     return layer_norm(view, view.shape[1:], eps=vote.norm.eps)
 
 
-def without_padding(views: list[Tensor]) -> list[Tensor]:
-    """Return normalised rows without the last columns, where these are 0 in all of them."""
-    largest = torch.stack([view.abs().amax(dim=0) for view in views if len(view)]).amax(dim=0)
-    used = max((largest > ROUNDING).nonzero()[:, 0].tolist(), default=0) + 1
-    return [view[:, :used].contiguous() for view in views]
+def used_columns(largest: list[Tensor]) -> int:
+    """Return how many columns of normalised rows there are before the last ones that are all 0.
+
+    Args:
+        largest: The largest size in each column, ``(E,)``, of each group of rows.
+    """
+    used = torch.stack(largest).amax(dim=0) > ROUNDING
+    return max(used.nonzero()[:, 0].tolist(), default=0) + 1
 
 
 def keys_of_normalised(vote: VotingRead, view: Tensor, kept: Tensor | None = None) -> Tensor:

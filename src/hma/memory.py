@@ -10,6 +10,7 @@ from hma.attention import MemoryRead, Nearest, Projected, Weights
 from hma.config import HMAConfig, SlotInit
 from hma.distributed import share_first_rank, shared_chance
 from hma.keyed_rows import KeyedRows
+from hma.labelled_rows import Group, LabelledRows
 from hma.linear_attention import LinearRead
 from hma.queue import MemoryQueue
 from hma.slots import FROM_NOTHING, Examples, Start, slot_start
@@ -39,6 +40,18 @@ class StoredRows(nn.Module):
         features = self.queue.features
         hidden = features.new_full((len(features),), float("-inf"))
         return hidden.masked_fill(self.queue.filled(), 0.0)
+
+    def places(self, queries: Tensor, rows: Projected | LabelledRows) -> Tensor | None:
+        """Return the places of the rows that ``nearest`` lets queries read; None for all."""
+        placed = rows.placed if isinstance(rows, LabelledRows) else rows
+        return None if self.nearest is None else self.nearest(queries, placed)
+
+    def chosen(
+        self, queries: Tensor, rows: Projected | LabelledRows
+    ) -> tuple[Group, Tensor | None]:
+        """Return the rows that queries read, and their places; None for all."""
+        places = self.places(queries, rows)
+        return (rows if places is None else rows.at(places)), places
 
     def as_tokens(self, tokens: LabelTokens, labels_of: Tensor | None = None) -> Tensor:
         """Return the whole queue as it is read, ``(M, W)``.
@@ -218,8 +231,8 @@ class Memories(NamedTuple):
     Where one read serves both, ``real`` holds the rows of all, see :mod:`hma.joint`.
     """
 
-    real: Projected | None
-    synthetic: Projected | None
+    real: Projected | LabelledRows | None
+    synthetic: Projected | LabelledRows | None
 
     def hiding(self, rows: Tensor | None = None, slots: Tensor | None = None) -> "Memories":
         """Return them without stored rows or slots, as :meth:`Projected.hiding` has it."""

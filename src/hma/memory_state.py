@@ -35,16 +35,16 @@ def copied_out(
     none = torch.empty(0, dtype=torch.long, device=anchors.device)
     features, labels, ids = anchors[:0], none, none
     if real is not None:
-        features, labels, ids, _ = real.queue.rows()
+        features, labels, ids, _ = real.queue.rows()  # copies
         labels = real.queue.target.given(labels)
     slots, classes = anchors[:0], none
     if synthetic is not None:
         slots = slots if synthetic.slots is None else synthetic.slots.detach()
         classes = synthetic.classes
     return MemoryState(
-        features=features.clone(),
+        features=features,
         labels=labels.clone(),
-        ids=ids.clone(),
+        ids=ids,
         slots=slots.clone(),
         slot_classes=classes.clone(),
         anchors=anchors.clone(),

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hma.checks import expect_shape
 from hma.distributed import gather_rows, world_size
+from hma.many_rows import in_blocks
 from hma.targets import UNKNOWN, Target
 
 
@@ -65,7 +66,7 @@ def checked_rows(
 
 def _with_rows_that_are_not_finite(features: Tensor, ignore: Tensor | None) -> Tensor | None:
     """Return the mask of rows not to store: one NaN in the queue would spoil every prediction."""
-    bad = ~features.isfinite().all(dim=1)  # (B,)
+    bad = ~in_blocks(lambda part: part.isfinite().all(dim=1), features)  # (B,)
     if features.device.type == "cpu":  # elsewhere, asking whether there are any would wait
         if not bad.any():
             return ignore

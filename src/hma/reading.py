@@ -178,7 +178,7 @@ class MemoryReader(Growing):
         context = self._context if context is None else allowed_context(context, self.config)
         memories = self._memories(context) if memories is None else memories
         if self.vote is not None:
-            ballot = self.vote.answer(features, memories, self.real)
+            ballot = self.vote.answer(features, memories, self.real, weights=weights)
             logits = self.vote.joined(self.headed(features, ballot.mixed), ballot)
             return Trace(logits, ballot.stored, ballot.learned)
         tokens = self.tokens.mask(features)  # (B, F) -> (B, D)

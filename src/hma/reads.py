@@ -197,9 +197,13 @@ def joint_read(feature_dim: int, config: HMAConfig) -> JointRead | None:
     return JointRead(memory_read(feature_dim, config), config.alone_share)
 
 
-def _with_the_rest(nearest: Nearest, size: int, queries: Tensor, memory: Projected) -> Tensor:
+def _with_the_rest(
+    nearest: Nearest, size: int, queries: Tensor, memory: Projected
+) -> Tensor | None:
     """Return the places that ``nearest`` chooses of the first rows, and those of all others."""
     bias = None if memory.bias is None else memory.bias[:size]
     chosen = nearest(queries, Projected(memory.keys[:, :size], memory.values[:, :size], bias))
+    if chosen is None:
+        return None
     others = torch.arange(size, memory.keys.shape[1], device=chosen.device)
     return torch.cat([chosen, others.expand(*chosen.shape[:2], -1)], dim=-1)

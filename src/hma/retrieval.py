@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hma.attention import Projected
+from hma.many_rows import MOST_SCORES
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,21 @@ class BestRows:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
     @torch.no_grad()
-    def __call__(self, queries: Tensor, memory: Projected) -> Tensor:
-        """Return the places of the best rows, ``(H, B, K)``, best first."""
+    def __call__(self, queries: Tensor, memory: Projected) -> Tensor | None:
+        """Return the places of the best rows, ``(H, B, K)``, best first; None for all rows."""
+        if self.k >= memory.keys.shape[1]:
+            return None
+        size = max(1, MOST_SCORES // min(self.block, memory.keys.shape[1]))
+        parts = [self._best(some, memory) for some in torch.split(queries, size, dim=1)]
+        return torch.cat(parts, dim=1)
+
+    def _best(self, queries: Tensor, memory: Projected) -> Tensor:
         heads, count = queries.shape[:2]
         best = queries.new_empty(heads, count, 0)  # (H, B, up to K)
         places = torch.empty(heads, count, 0, dtype=torch.long, device=queries.device)
         for first in range(0, memory.keys.shape[1], self.block):
             part = slice(first, first + self.block)
-            bias = None if memory.bias is None else memory.bias[part]
+            bias = None if memory.bias is None else memory.bias[..., part]
             scores = Projected(memory.keys[:, part], memory.values[:, part], bias).scores(queries)
             found = scores.topk(min(self.k, scores.shape[-1]), dim=-1)
             best = torch.cat([best, found.values], dim=-1)

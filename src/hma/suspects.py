@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from hma.attention import Chosen, Projected
+from hma.attention import Projected
 from hma.errors import UserError
 from hma.keyed_rows import KeyedRows
+from hma.labelled_rows import Group, LabelledRows
 from hma.momentum import evaluating
 from hma.targets import Number, Target
 from hma.voting import VotingRead
@@ -110,7 +111,7 @@ def suspects(model: "HMA", *, tick: Callable[[int, int], None] = lambda done, of
             f"suspects needs a memory of 2 or more rows, got {count}; remember rows with labels"
         )
     nearest = None if model.real is None else model.real.nearest
-    rows_at_once = max(1, MOST_SCORES // max(1, queue.size))
+    rows_at_once = NEAREST if nearest is not None else max(1, MOST_SCORES // max(1, queue.size))
     stated = target.stated(queue.labels)
     found: list[_Found] = []
     with evaluating(model):
@@ -119,7 +120,7 @@ def suspects(model: "HMA", *, tick: Callable[[int, int], None] = lambda done, of
         assert memory is not None
         for own in torch.split(places, rows_at_once):
             queries = vote.queries(vote.keys(queue.features[own]))
-            chosen = None if nearest is None else nearest(queries, memory)[0]  # (B, K)
+            chosen = model.real.places(queries, memory)  # (1, B, K)
             found.append(_asked(vote, queue.features[own], own, memory, chosen, stated))
             tick(sum(len(one.counted) for one in found), count)
     counted, against, shares = (torch.cat(parts) for parts in zip(*found, strict=True))
@@ -155,7 +156,7 @@ def _asked(
     vote: VotingRead,
     features: Tensor,
     own: Tensor,
-    memory: Projected,
+    memory: Projected | LabelledRows,
     chosen: Tensor | None,
     stated: Tensor,
 ) -> _Found:
@@ -166,22 +167,22 @@ def _asked(
         features: Of the rows that are asked about.
         own: Their places, ``(B,)``.
         memory: All rows.
-        chosen: Places of those that vote, ``(B, K)``; None for all.
+        chosen: Places of those that vote, ``(1, B, K)``; None for all.
         stated: What each place's label says, ``(M, ...)``.
     """
-    group: Projected | Chosen
+    group: Group
     if chosen is None:
         group = memory.hiding(own[:, None] == torch.arange(len(stated), device=own.device))
     else:
-        group = memory.at(chosen[None])
-        hidden = (chosen == own[:, None])[None]
+        group = memory.at(chosen)
+        hidden = chosen == own[:, None]
         bias = (
             torch.zeros_like(hidden, dtype=memory.keys.dtype) if group.bias is None else group.bias
         )
         group = group._replace(bias=bias.masked_fill(hidden, float("-inf")))
     weights = vote(features, [group]).shares[0]  # (1, B, K)
     most = weights[0].topk(min(NEAREST, weights.shape[-1]), dim=1)  # (B, up to NEAREST)
-    voters = most.indices if chosen is None else chosen.gather(1, most.indices)
+    voters = most.indices if chosen is None else chosen[0].gather(1, most.indices)
     apart = vote.target.apart(stated[own][:, None], stated[voters])
     blame = (
         (most.values * apart).nan_to_num(nan=0.0).topk(min(AGAINST, most.values.shape[1]), dim=1)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hma.attention import Chosen, Projected
 from hma.config import ConfigError
+from hma.labelled_rows import Group
 from hma.memory import Memories
 from hma.momentum import evaluating
 from hma.vote_weighing import MOST_SCORES
@@ -89,10 +89,9 @@ def _scores(model: "HMA", memories: Memories, features: Tensor) -> Tensor:
     assert vote is not None
     keys = vote.keys(features)
     queries = vote.queries(keys)  # (1, B, K)
-    groups: list[Projected | Chosen] = []
+    groups: list[Group] = []
     if memories.real is not None and stored is not None:
-        rows = memories.real
-        groups.append(rows if stored.nearest is None else rows.at(stored.nearest(queries, rows)))
+        groups.append(stored.chosen(queries, memories.real)[0])
     if memories.synthetic is not None:
         groups.append(memories.synthetic)
     apart = vote.sharpness * keys.square().sum(dim=1)[:, None]  # (B, 1)

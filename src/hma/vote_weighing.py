@@ -8,8 +8,9 @@ from torch import Tensor
 from hma.added_classes import completed
 from hma.encoded_rows import EncodedRows
 from hma.line_search import lowest
+from hma.many_rows import in_blocks
 from hma.shares import fitted_shares
-from hma.voting import MOST_SHARPENED, VotingRead
+from hma.voting import MOST_SHARPENED, QUERIES_AT_ONCE, VotingRead
 
 if TYPE_CHECKING:
     from hma.model import HMA
@@ -30,8 +31,9 @@ Keys = tuple[Tensor, Tensor, Tensor | None]
 def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
     """Set sharpness and share of the vote by held-out rows; return their loss with both."""
     assert vote.share is not None
-    _sharpen(model, vote, held_out.at_most(MOST_HELD_OUT))
-    said = answered(vote, _keys_of(model, vote), vote.keys(held_out.features))
+    rows, queries = _keys_of(model, vote), vote.keys(held_out.features)
+    _sharpen(model, vote, rows, held_out.at_most(MOST_HELD_OUT))
+    said = answered(vote, rows, queries, _chosen(model, vote, rows, queries))
     headed = completed(model.headed(held_out.features), said, model.target)
     target = model.target
     shares = fitted_shares(
@@ -41,14 +43,15 @@ def weigh(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> float:
     return held_out.mean(target.loss(target.mixed([headed, said], shares), held_out.y))
 
 
-def _sharpen(model: "HMA", vote: VotingRead, held_out: EncodedRows) -> None:
+def _sharpen(model: "HMA", vote: VotingRead, rows: list[Keys], held_out: EncodedRows) -> None:
     """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
     learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
-    rows, queries = _keys_of(model, vote), vote.keys(held_out.features)
+    queries = vote.keys(held_out.features)
+    chosen = _chosen(model, vote, rows, queries)  # the nearest stay so however sharp the vote
 
     def cost(more: float) -> float:
         vote.log_sharpness.fill_(learned + more)
-        each = model.target.loss(answered(vote, rows, queries), held_out.y)
+        each = model.target.loss(answered(vote, rows, queries, chosen), held_out.y)
         return held_out.mean(each) * len(each) + more**2 / (2 * SPREAD**2)
 
     vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=10))
@@ -59,15 +62,40 @@ def _keys_of(model: "HMA", vote: VotingRead) -> list[Keys]:
     found: list[Keys] = []
     if model.real is not None:
         queue = model.real.queue
-        found.append((vote.keys(queue.features), queue.labels, model.real.unseen()))
+        found.append((in_blocks(vote.keys, queue.features), queue.labels, model.real.unseen()))
     learned = model.synthetic
     if learned is not None and learned.slots is not None:
         found.append((vote.keys(learned.slots), learned.labels, None))
     return found
 
 
-def answered(vote: VotingRead, rows: list[Keys], queries: Tensor) -> Tensor:
-    """Return the vote on rows with keys ``(N, K)`` that are not in the memory, as logits."""
+def _chosen(model: "HMA", vote: VotingRead, rows: list[Keys], queries: Tensor) -> Tensor | None:
+    """Return the places of the stored rows that are to vote, ``(1, B, K)``; None for all."""
+    if model.real is None or model.real.nearest is None:
+        return None
+    return model.real.places(vote.queries(queries), vote.at(*rows[0]))
+
+
+def answered(
+    vote: VotingRead, rows: list[Keys], queries: Tensor, chosen: Tensor | None = None
+) -> Tensor:
+    """Return the vote on rows with keys ``(N, K)`` that are not in the memory, as logits.
+
+    Args:
+        vote: The read.
+        rows: Groups of rows that vote.
+        queries: Keys of those that are asked about, ``(B, K)``.
+        chosen: Which rows of the first group vote on each, ``(1, B, k)``; None for all.
+    """
     groups = [vote.at(*one) for one in rows]
     size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
-    return torch.cat([vote(part, [*groups], keys=part)[0] for part in torch.split(queries, size)])
+    if chosen is None:
+        parts = torch.split(queries, size)
+        return torch.cat([vote(part, [*groups], keys=part)[0] for part in parts])
+    first, *others = groups
+    both = zip(
+        torch.split(queries, QUERIES_AT_ONCE),
+        torch.split(chosen, QUERIES_AT_ONCE, dim=1),
+        strict=True,
+    )
+    return torch.cat([vote(q, [first.at(near), *others], keys=q)[0] for q, near in both])

@@ -1,54 +1,28 @@
 """The read by distance: rows near a query vote for their labels, and the vote joins the logits."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hma.added_classes import completed
-from hma.attention import Chosen, Projected, Weights
+from hma.attention import Projected, Weights
+from hma.ballot import Ballot, Votes, joined_ballots
 from hma.config import HMAConfig
 from hma.distributed import gather_rows
 from hma.keyed_rows import KeyedRows
+from hma.labelled_rows import Group, LabelledRows
+from hma.many_rows import MOST_SCORES, in_blocks, many
 from hma.memory import LearnedRows, Memories, StoredRows
 from hma.row_values import RowValues, row_values
 from hma.targets import Target
 
 NOBODY = -1000.0
 """Score of a row that is never there: it gets the vote where all others are hidden."""
+QUERIES_AT_ONCE = 256
+"""Queries that are answered at once where many rows are stored and some are chosen."""
 MOST_SHARPENED = 4.0
 """Bound of the learned logarithm of the sharpness, so that it cannot run away."""
-
-
-class Votes(NamedTuple):
-    """What groups of rows say.
-
-    Shape:
-        - ``logits``: ``(B, outputs)``, to be joined with those of the head.
-        - ``shares``: what each row counts, ``(1, B, N)`` for each group.
-        - ``mixed``: what the head is to read, ``(B, F)``; None for the features as they are.
-    """
-
-    logits: Tensor
-    shares: list[Tensor]
-    mixed: Tensor | None
-
-
-class Ballot(NamedTuple):
-    """What a read by distance found.
-
-    Shape:
-        - ``logits``, ``mixed``: as :class:`Votes` has them.
-        - ``heard``: ``(B,)``, 1 where rows voted and 0 where there is none.
-        - ``stored``, ``learned``: the share of each row that voted; None where there is none.
-    """
-
-    logits: Tensor
-    heard: Tensor
-    stored: Weights | None
-    learned: Weights | None
-    mixed: Tensor | None
 
 
 class VotingRead(nn.Module):
@@ -135,7 +109,9 @@ class VotingRead(nn.Module):
         keys: Tensor = self.to_keys(self.dropout(normalised) if kept is None else normalised * kept)
         return keys
 
-    def project(self, features: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:
+    def project(
+        self, features: Tensor, labels: Tensor, bias: Tensor | None = None
+    ) -> Projected | LabelledRows:
         """Turn rows into keys, ballots and biases.
 
         Args:
@@ -143,17 +119,20 @@ class VotingRead(nn.Module):
             labels: Stored labels ``(N, ...)``.
             bias: ``(N,)``, minus infinity for a row that is not to vote.
         """
-        return self.at(self.keys(features), labels, bias)
+        return self.at(in_blocks(self.keys, features), labels, bias)
 
-    def at(self, keys: Tensor, labels: Tensor, bias: Tensor | None = None) -> Projected:
-        """Return rows whose keys ``(N, K)`` are known."""
-        near = -self.sharpness * keys.square().sum(dim=1)  # (N,)
+    def at(
+        self, keys: Tensor, labels: Tensor, bias: Tensor | None = None
+    ) -> Projected | LabelledRows:
+        """Return rows whose keys ``(N, K)`` are known; many of them without their ballots."""
+        near = -self.sharpness * in_blocks(lambda part: part.square().sum(dim=1), keys)  # (N,)
+        bias = near if bias is None else near + bias
+        if many(len(keys)):
+            return LabelledRows(Projected(keys[None], keys[None], bias), labels, self.target)
         ballots = self.target.ballots(labels).to(keys.dtype)
-        return Projected(keys[None], ballots[None], near if bias is None else near + bias)
+        return Projected(keys[None], ballots[None], bias)
 
-    def forward(
-        self, features: Tensor, rows: list[Projected | Chosen], keys: Tensor | None = None
-    ) -> Votes:
+    def forward(self, features: Tensor, rows: list[Group], keys: Tensor | None = None) -> Votes:
         """Return what rows say.
 
         Args:
@@ -204,14 +183,33 @@ class VotingRead(nn.Module):
             slots = self.project(learned.slots, learned.labels)
         return Memories(rows, slots)
 
-    def answer(self, features: Tensor, memories: Memories, stored: StoredRows | None) -> Ballot:
-        """Return the vote of all rows, or of those that ``stored.nearest`` chooses."""
+    def answer(
+        self,
+        features: Tensor,
+        memories: Memories,
+        stored: StoredRows | None,
+        *,
+        weights: bool = True,
+    ) -> Ballot:
+        """Return the vote of all rows, or of those that ``stored.nearest`` chooses.
+
+        Where rows are many, a few queries are answered at a time, and shares of rows are held for
+        all of them only if ``weights`` are asked for.
+        """
+        rows = memories.real
+        if not isinstance(rows, LabelledRows) or rows.differ:
+            return self._answer(features, memories, stored)
+        chosen = stored is not None and stored.nearest is not None
+        size = QUERIES_AT_ONCE if chosen else max(1, MOST_SCORES // len(rows.labels))
+        parts = [self._answer(part, memories, stored) for part in torch.split(features, size)]
+        return joined_ballots(parts if weights else [one.without_shares() for one in parts])
+
+    def _answer(self, features: Tensor, memories: Memories, stored: StoredRows | None) -> Ballot:
         keys, places = self.keys(features), None
-        groups: list[Projected | Chosen] = []  # not list[...](): compilers cannot follow that
+        groups: list[Group] = []  # not list[...](): compilers cannot follow that
         if memories.real is not None and stored is not None:
-            if stored.nearest is not None:
-                places = stored.nearest(self.queries(keys), memories.real)
-            groups.append(memories.real if places is None else memories.real.at(places))
+            group, places = stored.chosen(self.queries(keys), memories.real)
+            groups.append(group)
         if memories.synthetic is not None:
             groups.append(memories.synthetic)
         logits, weights, mixed = self(features, groups, keys)
@@ -257,7 +255,7 @@ class VotingRead(nn.Module):
         queue = stored.queue
         assert isinstance(queue, KeyedRows)
         keys, drawn = self.keys(features), queue.drawn(candidates)
-        groups: list[Projected | Chosen] = []
+        groups: list[Group] = []
         hidden = ~queue.filled()[drawn]
         if ids is not None:
             mates, mate_ids = (gather_rows(keys), gather_rows(ids)) if gather else (keys, ids)

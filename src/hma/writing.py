@@ -124,6 +124,7 @@ class MemoryWriter(MemoryReader):
             raise RuntimeError("the memory is frozen; call model.freeze_memory(False) to write")
         if self.real is None or not isinstance(self.real.queue, KeyedRows):
             raise ConfigError("forget needs a memory with a row for each sample: HMAConfig()")
+        self._cache.clear()  # it would keep the rows that were, beside those that are left
         return self.real.queue.forget(checked_ids(ids, None, self.anchors.device))
 
     def reset_memory(self) -> None:

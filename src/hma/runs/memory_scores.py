@@ -5,8 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from hma.attention import Chosen, Projected
+from hma.ballot import Ballot
 from hma.errors import UserError
+from hma.labelled_rows import Group
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
@@ -20,7 +21,6 @@ from hma.runs.version import Score
 from hma.runs.version_in_use import keyed_rows
 from hma.targets import Classes, Target
 from hma.training import Progress, all_logits
-from hma.voting import Ballot
 
 PAIRS = 20_000_000
 """Pairs of a row that is left out and a stored row that are looked at at once."""
@@ -127,7 +127,7 @@ def left_out_logits(model: HMA, ids: Tensor) -> Tensor:
         for places in torch.split(store.find(ids), max(1, PAIRS // max(store.size, 1))):
             features = store.features[places]
             hidden = places[:, None] == torch.arange(store.size)  # (B, M)
-            groups: list[Projected | Chosen] = [memories.real.hiding(hidden)]
+            groups: list[Group] = [memories.real.hiding(hidden)]
             if memories.synthetic is not None:
                 groups.append(memories.synthetic)
             votes = vote(features, groups)

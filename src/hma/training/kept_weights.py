@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from hma.errors import UserError
-from hma.growing import shapes_to_load
+from hma.growing import rows_as_they_are, shapes_to_load
 from hma.methods import Learner
 from hma.methods.frozen_state import (
     changing_state,
@@ -47,4 +47,5 @@ def load_weights(learner: Learner, path: Path, sha256: str | None, remedy: str) 
             f"{path} was trained on a frozen backbone with other weights; give the same --weights, "
             f"or {remedy}"
         )
-    load_changing_state(module, weights)
+    with rows_as_they_are():
+        load_changing_state(module, weights)
