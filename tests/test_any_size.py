@@ -155,6 +155,19 @@ def test_rows_hidden_of_each_query_are_hidden_of_many(small):
 
 
 @torch.no_grad()
+def test_of_rows_hidden_of_each_query_the_nearest_others_are_read(small):
+    model, x = filled(), torch.randn(3, WIDTH).double()
+    model.real.nearest = BestRows(4)
+    hidden = torch.rand(3, model.real.queue.size) < 0.5
+    small()
+    found = model.trace(x, memories=model.memories_with(hidden_rows=hidden)).logits
+    for row in range(3):
+        alone = model.memories_with(hidden_rows=hidden[row])
+        one = model.trace(x[row : row + 1], memories=alone).logits
+        torch.testing.assert_close(found[row : row + 1], one)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("nearest", [None, BestRows(5), BestRows(1000)])
 def test_suspects_of_many_rows_are_those_of_few(small, nearest):
     model = filled()

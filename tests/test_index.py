@@ -71,6 +71,17 @@ def test_cells_with_too_few_rows_are_not_the_end():
 
 
 @torch.no_grad()
+def test_a_row_that_is_not_a_number_harms_no_other():
+    model, x = filled(), torch.randn(3, WIDTH)
+    model.real.nearest = IndexedRows(5)
+    expected = model(x)
+    x[1] = float("nan")
+    found = model(x)
+    assert found[1].isnan().all()
+    torch.testing.assert_close(found[::2], expected[::2])
+
+
+@torch.no_grad()
 def test_rows_that_came_and_went_are_followed_without_building_again():
     model, x = filled(), torch.randn(20, WIDTH)
     index = IndexedRows(5, probes=EVERY)

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ class IndexedRows:
         """Of the rows in the index, by their number there."""
         self._place: NDArray[np.int64] = np.empty(0, np.int64)
         """Where a row of the index lies in the memory; -1 for one that went."""
-        self._seen: Projected | None = None
+        self._seen: tuple[ref[Tensor], ref[Tensor]] | None = None
         self._sharpness = 1.0
         self._lock = Lock()
 
@@ -85,12 +86,14 @@ class IndexedRows:
     def _found(self, keys: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the numbers of the nearest rows in the index, ``(B, K)``."""
         found, probes = np.full((len(keys), self.k), -1), self.probes
-        missing = np.arange(len(keys))
+        missing, cells = np.arange(len(keys)), self._cells
         while len(missing):  # cells may hold fewer rows than are wanted
-            self._cells.nprobe = min(probes, self._cells.nlist)
-            found[missing] = self._cells.search(keys[missing], self.k)[1]
+            cells.nprobe = min(probes, cells.nlist)
+            found[missing] = cells.search(keys[missing], self.k)[1]
+            if cells.nprobe == cells.nlist:
+                break  # nothing is near to NaN, whose answer is NaN whatever it reads
             missing, probes = np.flatnonzero((found < 0).any(axis=1)), 4 * probes
-        return found
+        return found.clip(min=0)
 
     def __reduce__(self) -> tuple[type["IndexedRows"], tuple[int, int]]:
         """Return how to make a copy, which is built anew when it is asked."""
@@ -100,11 +103,13 @@ class IndexedRows:
 
     def _follow(self, memory: Projected) -> None:
         """Let the index hold the rows that the memory holds now."""
-        if self._seen is not None and all(a is b for a, b in zip(self._seen, memory, strict=True)):
-            return
-        keys = memory.keys[0].float().cpu()
+        if self._seen is not None:
+            keys, bias = (held() for held in self._seen)
+            if keys is memory.keys and bias is memory.bias:
+                return
+        rows = memory.keys[0].float().cpu()
         there = _visible(memory)
-        hashes = row_hashes(keys)[there]
+        hashes = row_hashes(rows)[there]
         at = found_at(self._hashes, hashes)
         at[self._place < 0] = -1
         kept = int((at >= 0).sum())
@@ -115,10 +120,13 @@ class IndexedRows:
                     "in it; it is built again",
                     stacklevel=4,
                 )
-            self._build(keys[torch.from_numpy(there)].numpy(), there, hashes)
+            whole = len(there) == len(rows)  # then nothing is copied
+            self._build(rows.numpy() if whole else rows.numpy()[there], there, hashes)
         else:
-            self._update(keys, there, hashes, at)
-        self._seen, self._sharpness = memory, _sharpness(memory, there[:256])
+            self._update(rows, there, hashes, at)
+        assert memory.bias is not None
+        self._seen = ref(memory.keys), ref(memory.bias)  # not the keys: they may be others soon
+        self._sharpness = _sharpness(memory, there[:256])
 
     def _build(self, keys: NDArray[np.float32], there: NDArray[np.int64], hashes: Hashes) -> None:
         faiss = needed("faiss", "an index of the memory", extra="index")

@@ -40,7 +40,9 @@ class BestRows:
         """Return the places of the best rows, ``(H, B, K)``, best first; None for all rows."""
         if self.k >= memory.keys.shape[1]:
             return None
-        size = max(1, MOST_SCORES // min(self.block, memory.keys.shape[1]))
+        alike = memory.bias is None or memory.bias.dim() == 1
+        at_once = max(1, MOST_SCORES // min(self.block, memory.keys.shape[1]))
+        size = at_once if alike else queries.shape[1]
         parts = [self._best(some, memory) for some in torch.split(queries, size, dim=1)]
         return torch.cat(parts, dim=1)
 

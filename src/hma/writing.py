@@ -10,6 +10,7 @@ from torch import Tensor
 from hma.checks import expect_finite, expect_shape, expect_tensor
 from hma.config import ConfigError
 from hma.keyed_rows import KeyedRows
+from hma.many_rows import many
 from hma.memory_state import MemoryState, copied_out
 from hma.momentum import evaluating, stored_features
 from hma.queue import checked_ids, checked_rows, rows_of_all_ranks
@@ -71,6 +72,8 @@ class MemoryWriter(MemoryReader):
         rows = checked_rows(self.target, given.to(self.anchors.device), y, ignore, ids)
         rows = rows_of_all_ranks(rows)
         values = self.tokens.embed(rows.labels) if self.real.queue.keeps_label_values else None
+        if many(self.real.queue.size):
+            self._cache.clear()  # it would keep the rows as they were
         self.real.queue.write(rows, values)
         if self.momentum_encoder is not None:
             self.momentum_encoder.update(self.backbone)
