@@ -1,5 +1,7 @@
 """What memories of many rows cost: the measurement runs, and the page is what its record says."""
 
+import json
+
 import pytest
 
 from benchmarks import memory_size, memory_size_page
@@ -25,6 +27,19 @@ RECORD = {
     "used_rows": 100,
     "used": [{"process": "train", "step": "all of it", "seconds": 2.5, "peak_MiB": 310.0}],
 }
+
+
+def test_the_committed_page_and_drawing_are_made_of_the_committed_record():
+    record = json.loads(memory_size_page.RECORD.read_text())
+    page = memory_size_page.PAGE.read_text()
+    assert memory_size_page.with_tables(page, record) == page
+    assert memory_size_page.drawing(record) == memory_size_page.DRAWING.read_text()
+
+
+def test_a_million_rows_stay_below_four_gibibytes():
+    record = json.loads(memory_size_page.RECORD.read_text())
+    assert record["used_rows"] == 1_000_000
+    assert max(row["peak_MiB"] for row in record["used"]) < 4096
 
 
 def test_the_page_has_what_the_record_says():
