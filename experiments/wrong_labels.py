@@ -43,6 +43,7 @@ from hma.metrics import scores
 from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.targets import YesNo
 from hma.training import UserRecipe, all_logits, fit
+from hma.training.provenance import data_fingerprint
 
 from .m1_tables import data as whole
 from .m1_tables import encoder
@@ -158,6 +159,7 @@ def record_of(
         epochs=[],
         selected_epoch=0,
         weights_sha256=None,
+        data_fingerprint=data_fingerprint(task),  # of all folds, not of one
         seconds=sum(one.seconds for one in trained) + ranking,
         epoch_seconds=[],
         peak_memory_bytes=max(one.peak_memory_bytes for one in trained),

@@ -12,6 +12,7 @@ from table_records import record_of as made_up_record
 from experiments.wrong_labels import TABLE, changed_rows, record_of, with_changes
 from hma.data import InMemory, Task
 from hma.tables import Cell, Problem, measure
+from hma.training.provenance import data_fingerprint
 
 ROWS, CLASSES, SEED = 60, 3, 4
 
@@ -56,6 +57,7 @@ def test_a_record_says_how_well_the_probability_of_the_label_finds_the_changed_o
         "taken for wrong": int(issues.sum()),
         "of them wrong": int((issues & wrong).sum()),
     }
+    assert found.data_fingerprint == data_fingerprint(task)  # however much of it was trained on
     assert found.seconds == pytest.approx(2.0 + sum(one.seconds for one in trained))
 
 
