@@ -224,7 +224,7 @@ TABLE = Table(
         "All rows of a seed rank the answers of one and the same trained model.",
         "Vowel has speakers that a random split mixes.",
         "Flowers102 validates and tests on the same rows with every seed, but for the classes held "
-        "out, so seeds share one draw and miss together. Validation rows weigh the vote besides, so "
+        "out, so seeds share one draw and miss together. Validation rows weigh the vote too, so "
         "sets may cover less than asked for; they do not decide how unfamiliar a row is.",
     ),
 )
