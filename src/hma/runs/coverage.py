@@ -37,7 +37,7 @@ BETWEEN = " | "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class Thresholds:
     """What a coverage promises of an answer.
 
     Args:
@@ -72,9 +72,9 @@ class Promise:
         return self.most_unfamiliar is not None and unfamiliar > self.most_unfamiliar
 
 
-def promise(run: Run, coverage: float, found: Calibration) -> Promise:
+def thresholds_of(run: Run, coverage: float, found: Calibration) -> Thresholds:
     """Return what a coverage promises of a run's answers."""
-    return Promise(
+    return Thresholds(
         target=run.preparation.target,
         names=run.preparation.classes,
         coverage=coverage,
@@ -107,7 +107,7 @@ class Covered:
         self.learner = run.learner(run.deployed.which if which is None else which)
         self.model = memory_of(run, self.learner)
         found = calibration(run, self.learner, self.model, which, context, progress)
-        self.promise = promise(run, coverage, found)
+        self.promise = thresholds_of(run, coverage, found)
         self.answered = self.unknown = self.in_sets = 0
 
     @property
@@ -216,7 +216,7 @@ def calibration(
     return found
 
 
-def kept_promise(run: Run, coverage: float, context: str) -> Promise | None:
+def kept_thresholds(run: Run, coverage: float, context: str) -> Thresholds | None:
     """Return what a coverage promises of what the run deployed, without asking a row anew.
 
     Where the memory was changed since, thresholds of what training left serve; None where neither
@@ -230,7 +230,7 @@ def kept_promise(run: Run, coverage: float, context: str) -> Promise | None:
     for chain in dict.fromkeys((tuple(run.living.chain), ())):
         found = read_calibration(run.folder, _key(run, None, context, chain))
         if found is not None:
-            return promise(run, coverage, found)
+            return thresholds_of(run, coverage, found)
     return None
 
 

@@ -11,7 +11,7 @@ from hma.config import Context
 from hma.data import Source
 from hma.explain import explain
 from hma.runs import MEMORY, Run
-from hma.runs.coverage import Promise
+from hma.runs.coverage import Thresholds
 from hma.runs.explanation import answer_text, most_seen, seen_in_words
 from hma.runs.forgetting import ids_of_class
 from hma.runs.memory_scores import memory_of
@@ -33,7 +33,9 @@ class Answering:
         promise: What a coverage promises of its answers, if any does.
     """
 
-    def __init__(self, run: Run, training: Source | None, promise: Promise | None = None) -> None:
+    def __init__(
+        self, run: Run, training: Source | None, promise: Thresholds | None = None
+    ) -> None:
         self.run, self.deployed = run, run.deployed
         self.number = run.living.number
         self.learner = run.learner(self.deployed.which)

@@ -10,7 +10,7 @@ from hma.data.table.dates import DateColumn
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.runs import Run
-from hma.runs.coverage import Promise, kept_promise
+from hma.runs.coverage import Thresholds, kept_thresholds
 from hma.runs.living import LivingMemory
 from hma.runs.memory_lines import what_was_done
 from hma.runs.version import Version
@@ -172,10 +172,10 @@ class Service:
         return in_json(version)
 
 
-def _promise(run: Run, coverage: float | None) -> Promise | None:
+def _promise(run: Run, coverage: float | None) -> Thresholds | None:
     """Return what is promised of answers, by thresholds that the run keeps."""
     try:
-        found = kept_promise(run, USUAL_COVERAGE if coverage is None else coverage, CONTEXT)
+        found = kept_thresholds(run, USUAL_COVERAGE if coverage is None else coverage, CONTEXT)
     except UserError:  # too few validation rows
         if coverage is None:
             return None
