@@ -178,6 +178,11 @@ def augmentation_rows(batch: int) -> dict[str, Row]:
     """
     kinds: dict[str, tuple[Callable[..., Method], dict[str, Setting], str]] = {
         "DropEdge": (drop_edge, {"share": 0.2}, "a fifth of the edges left out, others each time"),
+        "DropEdge-degrees": (
+            drop_edge,
+            {"share": 0.2, "degrees": "kept"},
+            "the same, nodes keep the degrees of the whole graph as features",
+        ),
         "DropNode": (drop_node, {"share": 0.2}, "a fifth of the nodes left out"),
         "Subgraph": (subgraph, {"share": 0.2}, "a connected part of four fifths of the nodes"),
         "Manifold-Mixup": (manifold_mixup, {"alpha": 1.0}, "features between those of two graphs"),

@@ -19,45 +19,13 @@ and IB-IRM have the penalty weights and the warm-up of 190 steps of their author
 weight decay: the loss is divided by the weight of the penalty, the decay would not be.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from hma.backbones import cnn, mlp
-from hma.data import Task
-from hma.data.sets.colored_mnist import colored_mnist
 from hma.methods import batchformer, erm, ib_irm, irm, knn, npt, vrex
-from hma.methods.learner import BackboneFactory, Method
 from hma.tables import Budget, Ladder, Problem, Row, Table, memory_row
-from hma.training import Recipe
 
-FLIPS = ((0.2, 0.1), (0.15, 0.08), (0.1, 0.06), (0.05, 0.04), (0.0, 0.02))
-"""Share of images whose colour is not their label, in the two training environments."""
-BACKBONES = {
-    "mlp": lambda task: mlp(2 * task.shape[1] * task.shape[2]),
-    "cnn": lambda task: cnn(in_channels=2),
-}
-BATCH = 256
-
-
-def data(seed: int, *, flips: tuple[float, float], size: int) -> Task:
-    """Return Colored MNIST, its colours and its noise drawn by seed."""
-    return colored_mnist(seed, flips=flips, size=size).task
-
-
-def name(backbone: str, size: int, flips: tuple[float, float]) -> str:
-    """Return the name of a column."""
-    return f"{backbone}-{size}-{flips[0]:g}-{flips[1]:g}"
-
-
-def on_plain(penalty: Callable[..., Method]) -> Callable[..., Method]:
-    """Return how to build a row that changes how the plain backbone is trained or read."""
-
-    def build(backbone: BackboneFactory, **settings: float) -> Method:
-        return penalty(erm(backbone), **settings)
-
-    return build
-
+from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name, on_plain
 
 memory = partial(
     memory_row,
@@ -69,16 +37,6 @@ memory = partial(
         "slots_per_class": (4, 8, 16),
         "lr": (3e-4, 1e-3, 3e-3),
     },
-)
-
-recipe = Recipe(
-    steps=501,
-    batch_size=BATCH,
-    eval_batch_size=BATCH,
-    lr=1e-3,
-    weight_decay=2e-3,  # IRM's penalty of 0.001 on the squared weights
-    selection="last",
-    evaluate_every=100,  # the last one only: it decides nothing
 )
 
 TABLE = Table(
@@ -132,7 +90,7 @@ TABLE = Table(
     budgets={
         "smoke": Budget(
             what="one setting, 14 pixels, 10 steps (CNN: 2) on 300 images, one seed",
-            recipe=replace(recipe, steps=10),
+            recipe=replace(RECIPE, steps=10),
             per_task={"cnn-14-0.2-0.1": {"steps": 2, "batch_size": 64, "eval_batch_size": 64}},
             seeds=1,
             rows=300,
@@ -140,14 +98,14 @@ TABLE = Table(
         ),
         "small": Budget(
             what="MLP at 14 pixels, 9 methods, 501 steps of 256 images (2.5 epochs), 10 seeds",
-            recipe=recipe,
+            recipe=RECIPE,
             seeds=10,
             tasks=("mlp-14-*",),
             methods=("ERM", "PARAM", "ABD", "ABD+SYN", "RMA", "HMA", "IRM", "V-REx", "IB-IRM"),
         ),
         "paper": Budget(
             what="MLP and CNN, 14 and 28 pixels, 5,000 steps of 256 images, 10 seeds",
-            recipe=replace(recipe, steps=5000),
+            recipe=replace(RECIPE, steps=5000),
             seeds=10,
         ),
     },

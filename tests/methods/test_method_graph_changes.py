@@ -58,6 +58,27 @@ def test_drop_edge_drops_the_asked_share_of_undirected_edges_both_directions_tog
         assert edges_after == {(b, a) for a, b in edges_after}
 
 
+def test_drop_edge_counts_degrees_again_or_keeps_those_of_the_whole_graph():
+    split, places = random_split(30, seed=5), torch.arange(30)
+    whole = split.batch(places).x
+    task = graph_task(train=split)
+    renewed, kept = (
+        drop_edge(PLAIN, share=0.4, degrees=degrees)(task, 0)
+        .training_split(split, 0)
+        .batch(places, epoch=0)
+        .x
+        for degrees in ("renewed", "kept")
+    )
+    assert torch.equal(kept.edge_index, renewed.edge_index)
+    assert kept.edge_index.shape[1] < whole.edge_index.shape[1]
+    assert torch.equal(kept.x, whole.x)
+    counted = torch.bincount(renewed.edge_index[0], minlength=len(renewed.x))
+    widest = renewed.x.shape[1] - 1
+    assert torch.equal(renewed.x.argmax(dim=1), counted.clamp(max=widest))
+    with pytest.raises(UserError, match=r"degrees must be one of .*renewed.*kept"):
+        drop_edge(PLAIN, degrees="dropped")
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.99])
 def test_drop_node_drops_the_share_of_each_graph_rounded_down_each_node_as_likely(share):
     split = random_split(30, seed=6)
@@ -234,12 +255,13 @@ def test_another_share_or_change_is_another_run():
         for method in (
             drop_edge(PLAIN),
             drop_edge(PLAIN, share=0.3),
+            drop_edge(PLAIN, degrees="kept"),
             drop_node(PLAIN),
             subgraph(PLAIN),
         )
     ]
     assert len({run["architecture"] for run in runs}) == len(runs)
-    assert [run["learner"] for run in runs] == ["DropEdge", "DropEdge", "DropNode", "Subgraph"]
+    assert [run["learner"] for run in runs] == [*["DropEdge"] * 3, "DropNode", "Subgraph"]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -57,11 +57,12 @@ class GraphChanging(WrappedLearner, ABC):
     Args:
         inner: Learner to wrap.
         share: How much is taken out; 0 changes nothing.
+        more: What else the change depends on, as a run's identity has it.
     """
 
-    def __init__(self, inner: Learner, share: float) -> None:
+    def __init__(self, inner: Learner, share: float, more: str = "") -> None:
         self.share = share
-        settings = f"{type(self).__name__}, share={share}"
+        settings = f"{type(self).__name__}, share={share}{more}"
         super().__init__(inner, WrappedModule(inner.module, settings))
 
     @abstractmethod
