@@ -13,8 +13,9 @@ from markupsafe import Markup
 from benchmarks.machine import CHECKOUT
 from benchmarks.report import text
 from hma.files import written_whole
+from hma.report.looks import COLOURS, SHAPES
 from hma.report.svg import Scale, picture, tag
-from hma.report.table.figures import COLOURS, SHAPES, standalone
+from hma.report.table.figures import standalone
 
 RECORD = CHECKOUT / "benchmarks" / "results" / "memory-size-2-cores.json"
 PAGE, DRAWING = CHECKOUT / "docs" / "living-memory.md", CHECKOUT / "docs" / "any-size.svg"

@@ -100,7 +100,7 @@ def test_a_part_of_a_table_can_be_asked_for(hma):
         (["T9", "--budget", "smal"], "did you mean 'small'?"),
         (["T9", "--only", "lef"], "did you mean 'left'?"),
         (["T9", "--seeds", "0"], "seeds must be 1 to 10 for T9, got 0"),
-        (["T9", "-o", "table.pdf"], "--output must end in .txt, .md, .tex, .html"),
+        (["T9", "-o", "table.gif"], ".txt, .md, .tex, .html, .png, .pdf, .svg"),
         (["all", "--format", "html"], "--format html is for one"),
         (["all", "--seeds", "3"], "all takes no --budget, --only or --seeds"),
     ],

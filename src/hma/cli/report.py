@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter
 
@@ -13,6 +13,7 @@ from hma.cli.run import PLACES, Places
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.files import written_whole
+from hma.report.pictures import PrintFormat, print_pictures
 from hma.report.seeds.verdict import verdict
 from hma.report.table import (
     TableReport,
@@ -23,18 +24,21 @@ from hma.report.table import (
     terminal,
     write_documents,
 )
+from hma.report.table.curve_scenes import printed_scenes
 from hma.report.table.documents import report_of
 from hma.runs import SeveralRuns, write_page
 from hma.runs.seeds import is_several
 from hma.tables import Results, Table, experiments_folder, find_table, load_tables
 from hma.training import progress_for_terminal
 
-Format = Literal["terminal", "markdown", "latex", "html"]
+Format = Literal["terminal", "markdown", "latex", "html", "png", "pdf", "svg"]
+PRINTED = get_args(PrintFormat)
 SUFFIXES: dict[str, Format] = {
     ".txt": "terminal",
     ".md": "markdown",
     ".tex": "latex",
     ".html": "html",
+    **{f".{kind}": kind for kind in PRINTED},
 }
 ALL = "all"
 DOCUMENTS = Path("docs/results")
@@ -68,7 +72,7 @@ def report(
     """Show what is measured: of a table, beside what the paper prints, or of a run.
 
     A run gives one self-contained HTML page. A table is printed, or written as Markdown, LaTeX
-    or such a page; what is missing is shown as missing.
+    or such a page, its pictures as PNG, PDF or SVG; what is missing is shown as missing.
 
     Parameters
     ----------
@@ -78,7 +82,7 @@ def report(
     output
         Where to. For a run report.html in its folder if not given, for 'all' docs/results.
     format
-        terminal, markdown, latex or html; by the suffix of the output if not given.
+        terminal, markdown, latex, html, png, pdf or svg; by the suffix of the output if not given.
     overwrite
         Replace the file that --output names; documents of 'all' are always made anew.
     seed
@@ -152,8 +156,11 @@ def _format(output: Path | None) -> Format:
 
 
 def _write(found: TableReport, output: Path | None, format: Format, overwrite: bool) -> None:
-    if format == "html" and output is None:
-        output = output_file(Path(f"{found.key}-{found.budget}.html"), overwrite=overwrite)
+    if output is None and format in ("html", *PRINTED):
+        output = output_file(Path(f"{found.key}-{found.budget}.{format}"), overwrite=overwrite)
+    if output is not None and format in PRINTED:
+        _print(found, output, cast("PrintFormat", format))
+        return
     if output is None and format == "terminal" and sys.stdout.isatty():
         for part in terminal(found):
             Terminal().print(part)
@@ -164,6 +171,18 @@ def _write(found: TableReport, output: Path | None, format: Format, overwrite: b
         return
     with written_whole(output) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+    Terminal().say(f"wrote {output}")
+
+
+def _print(found: TableReport, output: Path, kind: PrintFormat) -> None:
+    scenes = printed_scenes(found)
+    if not scenes:
+        raise UserError(
+            f"{found.key} has no picture to print: it declares none, or no record of the budget "
+            f"{found.budget} has one; hma report {found.key} -o table.html draws its scores"
+        )
+    with written_whole(output) as temporary:
+        print_pictures(scenes, temporary, kind)
     Terminal().say(f"wrote {output}")
 
 

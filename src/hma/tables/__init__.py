@@ -5,6 +5,7 @@ from hma.tables.experiment_files import experiments_folder, find_table, load_tab
 from hma.tables.ladder import Ladder
 from hma.tables.measure_cell import absent_data, measure, work
 from hma.tables.memory_row import memory_row
+from hma.tables.pictures import ATTENTION_MAP, SLOT_MAP, AttentionMap, Picture, SlotMap
 from hma.tables.processes import Processes
 from hma.tables.results import Failure, Results
 from hma.tables.row_answers import RowAnswers, kept_answers, row_answers
@@ -14,9 +15,12 @@ from hma.tables.table import BUDGETS, FULL, Budget, Cell, Job, Problem, Row, Tab
 from hma.training import Record
 
 __all__ = [
+    "ATTENTION_MAP",
     "BUDGETS",
     "EDGE_HITS",
     "FULL",
+    "SLOT_MAP",
+    "AttentionMap",
     "Board",
     "Budget",
     "Cell",
@@ -24,12 +28,14 @@ __all__ = [
     "Job",
     "Ladder",
     "Outcome",
+    "Picture",
     "Problem",
     "Processes",
     "Record",
     "Results",
     "Row",
     "RowAnswers",
+    "SlotMap",
     "Table",
     "Trial",
     "absent_data",

@@ -14,6 +14,7 @@ from hma.methods import Method
 from hma.methods.learner import BackboneFactory, Learner
 from hma.metrics import METRICS
 from hma.tables.ladder import Ladder
+from hma.tables.pictures import Picture
 from hma.training import Progress, Recipe, Record
 
 Published = tuple[float, float]
@@ -163,6 +164,7 @@ class Table:
         curves: For a figure: name of a curve -> its tasks, in order.
         ranked: For a suite: the row whose ranks over tasks the others are compared with.
         ladders: Rows whose differences say what of a memory's gain is memory.
+        pictures: Drawn from what its records measure, see :mod:`hma.tables.pictures`.
         page: Name of the document of its results, which tables may share; its key if not given.
     """
 
@@ -180,6 +182,7 @@ class Table:
     curves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranked: str | None = None
     ladders: tuple[Ladder, ...] = ()
+    pictures: tuple[Picture, ...] = ()
     page: str | None = None
 
     def __post_init__(self) -> None:
@@ -197,6 +200,7 @@ class Table:
                     yield f"{kind} {name!r} must be letters, digits and + . _ - (it names files)"
         wanted = [("baseline", self.baseline), ("ranked", self.ranked or self.baseline)]
         wanted += [("ladders", name) for ladder in self.ladders for name in ladder.rows]
+        wanted += [("pictures", name) for picture in self.pictures for name in picture.rows]
         for kind, name in wanted:
             if name not in rows:
                 yield wrong_choice(kind, name, rows)

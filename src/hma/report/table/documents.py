@@ -5,6 +5,8 @@ from pathlib import Path
 
 from hma.files import written_whole
 from hma.report import gains
+from hma.report.pictures.interactive import style
+from hma.report.pictures.vector import scene_drawing
 from hma.report.table.figures import figure, standalone
 from hma.report.table.markdown import markdown, plain
 from hma.report.table.rank_views import rank_chart
@@ -85,6 +87,9 @@ def _drawings(report: TableReport) -> dict[str, tuple[str, str]]:
             name = "-".join(part for part in (report.key, report.budget, group.name) if part)
             title = f"{report.title}: {group.name}" if group.name else report.title
             found[f"{name}.svg"] = (title, standalone(drawing))
+    for scene in report.scenes:
+        name = "-".join(part for part in (report.key, report.budget, scene.name) if part)
+        found[f"{name}.svg"] = (scene.title, standalone(scene_drawing(scene), style()))
     if report.ranks is not None:
         drawing = rank_chart(report, report.ranks)
         title = f"{report.title}: mean ranks over tasks"

@@ -8,6 +8,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from hma.printable import printable
+from hma.report.looks import COLOURS, DASHES, SHAPES
 from hma.report.numbers import MINUS, counted
 from hma.report.statistics import CHANCE
 from hma.report.svg import Scale, picture, spread, tag, ticks
@@ -16,16 +17,6 @@ from hma.report.table.table_report import Entry, Group, Paired, Spread, TableRep
 
 WIDTH = 920.0
 LEFT, RIGHT = 48.0, 730.0
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46")
-"""After Okabe and Ito: told apart by the colour-blind, on white and on black."""
-DASHES = (None, "7 3", "2 3")
-SHAPES = (
-    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
-    "M-3.6 -3.6h7.2v7.2h-7.2z",
-    "M0 -5l5 5l-5 5l-5 -5z",
-    "M0 -4.6l4.6 8h-9.2z",
-    "M0 4.6l4.6 -8h-9.2z",
-)
 PALETTE = ":root{--ink:#1a2130;--soft:#5b6575;--faint:#8b94a3;--line:#e2e6ec;--card:#fff}"
 DARK = ":root{--ink:#e8ecf3;--soft:#a5afbe;--faint:#7b8696;--line:#2a323f;--card:#171d27}"
 FONT = "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}"
@@ -40,9 +31,9 @@ def figure(report: TableReport, group: Group) -> Markup | None:
     return dot_chart(report, group)
 
 
-def standalone(drawing: Markup) -> str:
-    """Return a drawing as a file of its own, for light and dark pages."""
-    style = f"{PALETTE}@media(prefers-color-scheme:dark){{{DARK}}}{FONT}{chart_style()}"
+def standalone(drawing: Markup, more: str = "") -> str:
+    """Return a drawing as a file of its own, for light and dark pages; ``more`` is style."""
+    style = f"{PALETTE}@media(prefers-color-scheme:dark){{{DARK}}}{FONT}{chart_style()}{more}"
     head, inside = str(drawing).split(">", 1)
     head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     paper = '<rect width="100%" height="100%" fill="var(--card)"/>'

@@ -7,17 +7,24 @@ from markupsafe import Markup
 
 from hma.report import numbers
 from hma.report.html import template
+from hma.report.pictures.interactive import Examples, interactive, script, script_policy
 from hma.report.table import scores, sentences
 from hma.report.table.figures import figure, interval_bar
 from hma.report.table.sheets import overviews, sheets
 from hma.report.table.table_report import Entry, Paired, TableReport
 
+NO_EXAMPLES = Examples({})
 
-def page(report: TableReport) -> str:
+
+def page(report: TableReport, examples: Examples = NO_EXAMPLES) -> str:
     """Return the page; the same report gives the same bytes.
 
-    It makes no request, runs no script and forbids both by its own policy. Every text of the
-    report is escaped.
+    It makes no request and forbids them by its own policy, which allows no script but the one of
+    its pictures, where it has any. Every text of the report is escaped.
+
+    Args:
+        report: What it shows.
+        examples: Rows of the data that its pictures point at.
     """
     found = sheets(report)
     drawn = {group.name: figure(report, group) for group in report.groups}
@@ -28,6 +35,9 @@ def page(report: TableReport) -> str:
         tasks=[sheet for sheet in found if sheet.kind == "task"],
         others=[sheet for sheet in found if sheet.kind not in ("overview", "published", "task")],
         bars=_bars(report),
+        pictures=interactive(report.scenes, examples),
+        policy=script_policy(),
+        script=script(),
         numbers=numbers,
         scores=scores,
         sentences=sentences,

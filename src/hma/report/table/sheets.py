@@ -7,6 +7,7 @@ from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
 from hma.report.table.beside import beside_sheets
 from hma.report.table.candidate_sheets import candidate_sheets
+from hma.report.table.check_sheets import check_sheets
 from hma.report.table.coverage_sheet import coverage_sheet
 from hma.report.table.detail_sheets import cost_sheet, detail_sheets
 from hma.report.table.edge_hit_sheet import edge_hit_sheet
@@ -34,6 +35,7 @@ def sheets(report: TableReport) -> tuple[Sheet, ...]:
         for tasks, labels, _ in _stretches(report, group):
             found += detail_sheets(report, group, tasks, labels)
     found += beside_sheets(report)
+    found += check_sheets(report)
     found += [permuted_sheet(report)] if report.permuted else []
     found += [edge_hit_sheet(report)] if report.edge_hits else []
     found += [coverage_sheet(report)] if report.coverages else []

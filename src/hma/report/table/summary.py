@@ -7,6 +7,7 @@ from math import isfinite
 from statistics import fmean
 
 from hma.metrics import METRICS, Metric
+from hma.report.pictures import scenes_of
 from hma.report.table.beside import beside_of
 from hma.report.table.candidates import deployments, with_candidates
 from hma.report.table.coverage_sheet import coverages_of
@@ -83,6 +84,7 @@ def summarise(
         permuted=permuted_of(held, table.metric),
         edge_hits=edge_hits_of(held, table.baseline),
         coverages=coverages_of(held),
+        scenes=scenes_of(table, held),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hma.report.pictures import Scene
 from hma.tables import Failure
 
 Place = tuple[str, str]
@@ -254,6 +255,7 @@ class TableReport:
         permuted: Change of the score, by task and row, where labels of stored rows were permuted.
         edge_hits: By task, test split and row, where it was measured.
         coverages: By task and row, where it was measured.
+        scenes: Its pictures.
     """
 
     key: str
@@ -283,6 +285,7 @@ class TableReport:
     permuted: Mapping[Place, Spread] = field(default_factory=dict)
     edge_hits: Mapping[tuple[str, str, str], EdgeHits] = field(default_factory=dict)
     coverages: Mapping[Place, Coverage] = field(default_factory=dict)
+    scenes: tuple[Scene, ...] = ()
 
     @property
     def has_published(self) -> bool:

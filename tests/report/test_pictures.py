@@ -1,0 +1,185 @@
+"""Pictures of a table: from records to points, on paper, in documents and on a page."""
+
+import json
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+from browser import CHROMIUM, needs_chromium
+from picture_cases import CLASSES, attention_map, pictured, slot_map
+from playwright.sync_api import sync_playwright
+from table_records import made_up_table, record_of, records_of
+
+from hma.config import ConfigError
+from hma.report.pictures import HeatMap, Plot, print_pictures
+from hma.report.pictures.interactive import Examples, Shown, script_policy
+from hma.report.pictures.scene import Example
+from hma.report.table import markdown, page, summarise
+from hma.report.table.curve_scenes import printed_scenes
+from hma.report.table.documents import documents
+from hma.tables import SLOT_MAP, Results, SlotMap
+from hma.tables.packed import packed, unpacked
+
+
+@pytest.fixture(scope="module")
+def report():
+    table, records = pictured()
+    return summarise(table, "small", records, {})
+
+
+def test_a_picture_of_a_row_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="pictures must be one of"):
+        made_up_table(pictures=(SlotMap(title="t", rows=("hmm",)),))
+
+
+def test_points_are_those_of_the_first_seeds_record(report):
+    slots, attention = report.scenes
+    together = slots.panels[1]
+    assert isinstance(together, Plot)
+    given = slot_map(0)
+    shown = [(p.x, p.y) for series in together.series for p in series.points]
+    expected = [
+        place
+        for part in ("rows", "slots")
+        for place in zip(unpacked(given[part]["x"]), unpacked(given[part]["y"]), strict=True)
+    ]
+    assert shown == expected
+    heat = attention.panels[0]
+    assert isinstance(heat, HeatMap)
+    lines = attention_map(0)["shares"]
+    assert [[round(100 * v) for v in line] for line in heat.values] == [
+        [int(v) for v in line.split()] for line in lines
+    ]
+
+
+def test_a_point_is_marked_with_its_neighbours_in_the_same_plot(report):
+    together = report.scenes[0].panels[1]
+    points = [point for series in together.series for point in series.points]
+    rows = sum(len(s.points) for s in together.series if s.name.endswith(": real"))
+    for place, point in enumerate(points):
+        assert len(point.near) == 3
+        if place < rows:
+            assert all(other >= rows for other in point.near)
+            assert point.words[1] == "nearest slots: " + ", ".join(
+                points[other].words[0] for other in point.near
+            )
+        else:
+            assert all(other < rows for other in point.near)
+
+
+def test_findings_say_for_or_against_by_the_numbers_of_all_seeds():
+    table, records = pictured()
+    said = summarise(table, "small", records, {}).scenes[0].finding
+    assert said.startswith("hma: slots of a class lie together (silhouette 0.40, by chance 0.10)")
+    assert "do not lie among the real features of their class" in said
+    cell = next(cell for cell, record in records.items() if record.measures)
+    weak = slot_map(0, silhouette={"value": 0.1, "chance": 0.1, "low": 0, "high": 0.2, "p": 0.5})
+    changed = record_of(table, cell, measures={SLOT_MAP: weak})
+    said = summarise(table, "small", records | {cell: changed}, {}).scenes[0].finding
+    assert "slots of a class do not lie together" in said, "one seed at chance is enough"
+
+
+def test_numbers_stand_beside_their_chance_in_every_format(report):
+    text = markdown([report])
+    assert "0.400 ± 0.000 | 0.100 (0.050 to 0.150) | p at most 0.010" in text
+    assert report.scenes[0].finding.split(" (")[0] in text
+    assert "p at most 0.010" in page(report)
+
+
+def test_documents_hold_a_drawing_for_each_picture_and_link_it(tmp_path):
+    table, records = pictured()
+    results = Results(tmp_path)
+    for cell, record in records.items():
+        results.keep(cell, record)
+    found = documents([table], results)
+    for name in ("T9-small-slots-left.svg", "T9-small-attention-left.svg"):
+        assert f"({name})" in found["T9.md"]
+        assert "<script" not in found[name]
+        assert "<b>tulip" not in found[name]
+    assert found == documents([table], results)
+    drawn = found["T9-small-attention-left.svg"]
+    assert drawn.count("h1v1h-1z") == 18 * 30
+    assert "data-fields" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("kind", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
+def test_print_is_the_same_file_for_the_same_numbers(report, tmp_path, kind, magic):
+    files = [tmp_path / f"{place}.{kind}" for place in range(2)]
+    for file in files:
+        print_pictures(printed_scenes(report), file, kind)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert files[0].read_bytes().startswith(magic)
+
+
+def test_curves_of_a_table_without_pictures_are_printed_from_its_means():
+    table = made_up_table(curves={"both": ("left", "right")})
+    report = summarise(table, "small", records_of(table), {})
+    (scene,) = printed_scenes(report)
+    (plot,) = scene.panels
+    for series in plot.series:
+        means = [report.entries[task, series.name].measured for task in ("left", "right")]
+        assert [point.y for point in series.points] == [mean.mean for mean in means]
+        assert [point.high - point.y for point in series.points] == pytest.approx(
+            [mean.std for mean in means]
+        )
+    assert printed_scenes(summarise(made_up_table(), "small", records_of(table), {})) == ()
+
+
+def test_packed_numbers_are_rounded_and_come_back():
+    assert unpacked(packed([1.23456, -2.0, 1e-9], 3)) == [1.235, -2.0, 0.0]
+    assert packed([-0.0001], 2) == "0"
+
+
+def test_only_the_pages_own_script_may_run(report):
+    text = page(report)
+    assert text.count("<script") == 1
+    assert script_policy() in unescape(text.split("</head>")[0])
+    plain = page(replace(report, scenes=()))
+    assert "<script" not in plain
+    assert "script-src" not in plain
+
+
+@needs_chromium
+def test_asking_a_point_or_a_field_shows_it_with_its_example(report, tmp_path):
+    place = Example("left", 0, "train", 100)
+    shown = Examples({place: Shown("data:image/png;base64,iVBORw0KGgo=", "<i>petals</i>")}, "why")
+    target = tmp_path / "page.html"
+    target.write_text(page(report, shown), encoding="utf-8")
+    heat = report.scenes[1].panels[0]
+    console = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 400, "height": 800})
+        tab.on("console", lambda message: console.append(message.text))
+        tab.goto(target.as_uri(), wait_until="load")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 400
+        views = tab.query_selector_all(".view")
+        views[1].focus()
+        tab.keyboard.press("ArrowRight")
+        glass = tab.query_selector_all(".glass")
+        said = [line.inner_text() for line in glass[0].query_selector_all("p")]
+        assert said[0] == "train row 100: rose"
+        assert said[1].startswith("nearest slots: ")
+        assert said[2] == "<i>petals</i>"
+        assert len(glass[0].query_selector_all("img")) == 1
+        assert len(views[1].query_selector_all(".near")) == 3
+        views[2].focus()
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            tab.keyboard.press(key)
+        assert f"{heat.values[1][1]:.2f}" in glass[1].inner_text()
+        first = tab.query_selector(".view .point")
+        first.hover()
+        assert f"slot 0 of {CLASSES[0]}" in glass[0].inner_text()
+        browser.close()
+    assert console == []
+
+
+def test_what_a_page_holds_of_a_heat_map_is_what_it_draws(report):
+    heat = report.scenes[1].panels[0]
+    held = re.search(r'data-fields="([^"]*)"', page(report))
+    fields = json.loads(unescape(held.group(1)))
+    assert fields["values"] == [[round(v, 2) for v in line] for line in heat.values]
+    assert [name for name, _ in fields["columns"]] == [line.words for line in heat.columns]
