@@ -164,6 +164,16 @@ def test_push_to_hub_uploads_a_checkpoint_and_returns_the_address_of_the_commit(
     assert_same_model(HMA.from_pretrained(tmp_path / "uploaded", new_backbone()), model)
 
 
+def test_a_card_is_pushed_with_the_name_of_the_repository_where_it_is_asked_for(
+    model, uploads, tmp_path
+):
+    model.push_to_hub("owner/digits", card=True)
+    assert "README.md" in uploads[-1][1]["names"]
+    text = (tmp_path / "uploaded" / "README.md").read_text()
+    assert "# owner/digits" in text
+    assert 'hma.load(snapshot_download("owner/digits"), backbone)' in text
+
+
 def test_a_second_push_removes_the_weights_of_the_first(hub, model, uploads):
     model.push_to_hub("owner/digits")
     weights = uploads[-1][1]["names"][1]

@@ -14,6 +14,7 @@ from hma.diagnostics import queue_diagnostics, slot_diagnostics
 from hma.explain import Explanation, explain
 from hma.memory_state import MemoryState
 from hma.model import HMA
+from hma.model_card import ModelCard
 from hma.released import load_released
 from hma.suspects import Suspects, suspects
 from hma.unfamiliar import unfamiliarity
@@ -34,6 +35,7 @@ __all__ = [
     "HMAConfig",
     "HMARegressor",
     "MemoryState",
+    "ModelCard",
     "Suspects",
     "audit",
     "contributions",

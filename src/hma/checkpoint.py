@@ -1,6 +1,7 @@
 """Save and load a model: safetensors and JSON, never pickle; whole or not at all."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
@@ -20,10 +21,11 @@ from hma.checkpoint_files import (
 )
 from hma.config import HMAConfig
 from hma.errors import UserError, reason
-from hma.files import FileError, MissingFileError
+from hma.files import FileError, MissingFileError, written_whole
 from hma.growing import rows_as_they_are, shapes_to_load
 from hma.json_files import RESTORE, Default, write_json
 from hma.model import HMA
+from hma.model_card import CARD, ModelCard, card_text
 from hma.targets import Classes, Target, target_from_json
 from hma.tensor_files import Shapes, differing, read_shapes, shapes_of
 
@@ -45,7 +47,12 @@ Entry = TypeVar("Entry")
 
 
 def save(
-    model: HMA, directory: str | Path, *, overwrite: bool = False, stored: Path | None = None
+    model: HMA,
+    directory: str | Path,
+    *,
+    overwrite: bool = False,
+    stored: Path | None = None,
+    card: bool | ModelCard = False,
 ) -> None:
     """Write ``model`` into ``directory``: weights, both memories, anchors and configuration.
 
@@ -58,6 +65,8 @@ def save(
         overwrite: Replace a checkpoint that is already there.
         stored: A safetensors file that holds part of the model's state as it is; it is linked
             into ``directory`` where the file system can, so that nothing is on disk twice.
+        card: Write a model card, ``README.md``, too; a :class:`ModelCard` says what the model does
+            not know of itself. A card is for people: :func:`load` does not read it.
     """
     if not isinstance(model, HMA):
         raise TypeError(
@@ -65,7 +74,10 @@ def save(
             "`.module` of a parallel one, `._orig_mod` of a compiled one"
         )
     folder = Path(directory)
-    with saving(folder, MANIFEST, overwrite):
+    text = card_text(model, card, folder.resolve().name)
+    with saving(folder, [MANIFEST, *([CARD] if text else [])], overwrite), ExitStack() as after:
+        if text:  # it takes its place when the model has, or not at all
+            after.enter_context(written_whole(folder / CARD)).write_text(text, encoding="utf-8")
         _write(model, folder, stored)
 
 

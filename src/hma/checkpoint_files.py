@@ -25,16 +25,17 @@ class CheckpointError(UserError):
 
 
 @contextmanager
-def saving(folder: Path, manifest: str, overwrite: bool) -> Iterator[None]:
+def saving(folder: Path, names: Iterable[str], overwrite: bool) -> Iterator[None]:
     """Make ``folder`` and hold it against other saves; refuse to replace what is there unasked."""
     with no_lost_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with held(folder, wait=WAIT):
-            if (folder / manifest).exists() and not overwrite:
+            there = [folder / name for name in names if (folder / name).exists()]
+            if there and not overwrite:
                 raise FileExistsError(
-                    f"{folder / manifest} exists already; pass overwrite=True to replace it or "
-                    "choose another folder"
+                    f"{there[0]} exists already; pass overwrite=True to replace it or choose "
+                    "another folder"
                 )
             yield
     except HeldError as error:

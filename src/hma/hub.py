@@ -9,16 +9,19 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hma.model import HMA
+    from hma.model_card import ModelCard
 
 
 class HubMixin:
     """Adds the verbs of the hub to a model; local folders work without the hub's package."""
 
-    def save_pretrained(self, directory: str | Path, *, overwrite: bool = False) -> None:
+    def save_pretrained(
+        self, directory: str | Path, *, overwrite: bool = False, card: "bool | ModelCard" = False
+    ) -> None:
         """Write the model into ``directory``, as :func:`hma.save` does."""
         from hma.checkpoint import save
 
-        save(cast("HMA", self), directory, overwrite=overwrite)
+        save(cast("HMA", self), directory, overwrite=overwrite, card=card)
 
     @classmethod
     def from_pretrained(cls, name: str | Path, backbone: "nn.Module", **download: Any) -> "HMA":
@@ -42,10 +45,28 @@ class HubMixin:
             ) from error
         return load(snapshot_download(str(name), **download), backbone)
 
-    def push_to_hub(self, repository: str, *, private: bool = False, **upload: Any) -> str:
-        """Upload the model to ``owner/repository`` and return the address of the commit."""
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        private: bool = False,
+        card: "bool | ModelCard" = False,
+        **upload: Any,
+    ) -> str:
+        """Upload the model to ``owner/repository`` and return the address of the commit.
+
+        Args:
+            repository: Where to; made if needed.
+            private: Whether a new one is for its owner alone.
+            card: Also upload a model card, which replaces one that is there; as in
+                :func:`hma.save`.
+            upload: Arguments of ``HfApi.upload_folder``, and ``token``.
+        """
         from tempfile import TemporaryDirectory
 
+        from hma.model_card import CARD, card_text
+
+        text = card_text(cast("HMA", self), card, repository, hub=True)
         try:
             from huggingface_hub import HfApi
         except ImportError as error:
@@ -54,6 +75,8 @@ class HubMixin:
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
             (Path(folder) / LOCK).unlink()  # nobody else saves there
+            if text:
+                (Path(folder) / CARD).write_text(text, encoding="utf-8")
             api.create_repo(repository, private=private, exist_ok=True)
             # each save names its weights anew, so those of the last push would stay for ever
             upload = {"delete_patterns": "model-*.safetensors"} | upload

@@ -1,6 +1,7 @@
 """Where commands write, and what they print of what users named: one line, nothing lost."""
 
 import os
+import re
 import stat
 
 import numpy as np
@@ -199,3 +200,18 @@ def test_one_candidate_can_be_asked_and_one_that_is_not_there_is_named(
     said = refuses("predict", run, rows, "-o", tmp_path / "c.csv", "--with", "boostin")
     assert "--with must be one of" in said
     assert "did you mean 'boosting'?" in said
+
+
+def test_the_card_of_a_run_is_written_by_its_suffix_and_the_commands_on_it_run(
+    run, rows, run_hma, refuses, tmp_path, monkeypatch
+):
+    card = tmp_path / "README.md"
+    assert run_hma("report", run, "-o", card).out.strip().endswith(f"wrote {card}")
+    (block,) = re.findall(r"```console\n(.*?)```", card.read_text(), re.DOTALL)
+    monkeypatch.chdir(run.parent)
+    for line in block.splitlines():
+        _, *words = line.replace("NEW", str(rows)).split()
+        assert run_hma(*words).code == 0, line
+    assert "exists already; pass --overwrite" in refuses("report", run, "-o", card)
+    assert run_hma("report", run, "--format", "markdown").code == 0
+    assert (run / "README.md").read_text() == card.read_text()

@@ -121,7 +121,7 @@ def test_a_folder_that_is_no_run_is_told_so(hma, tmp_path):
 def test_options_of_tables_are_refused_for_a_run(hma, tmp_path):
     (tmp_path / "run.json").write_text("{}")
     assert "are for tables" in hma(tmp_path, "--seeds", "3")[2]
-    assert "--format must be html, got latex" in hma(tmp_path, "--format", "latex")[2]
+    assert "--format must be html or markdown, got latex" in hma(tmp_path, "--format", "latex")[2]
 
 
 def test_all_writes_a_document_for_each_measured_table_and_an_index(hma, tmp_path):

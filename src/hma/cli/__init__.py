@@ -10,6 +10,7 @@ from hma.checkpoint_files import CheckpointError
 from hma.cli.answer import evaluate, predict
 from hma.cli.audit import audit
 from hma.cli.common_options import CommonFirst
+from hma.cli.completion import completion
 from hma.cli.explain import explain
 from hma.cli.living import forget, remember
 from hma.cli.memory import memory
@@ -41,7 +42,7 @@ app = App(
 COMMANDS = (
     *(quickstart, train, evaluate, predict, explain, audit, report),
     *(remember, forget, memory, suspects, serve),
-    *(tables, run_command, search),
+    *(tables, run_command, search, completion),
 )
 for command in COMMANDS:
     if command is train:

@@ -13,6 +13,7 @@ from hma.cli.run import PLACES, Places
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.files import written_whole
+from hma.model_card import CARD
 from hma.report.pictures import PrintFormat, print_pictures
 from hma.report.seeds.verdict import verdict
 from hma.report.table import (
@@ -26,7 +27,7 @@ from hma.report.table import (
 )
 from hma.report.table.curve_scenes import printed_scenes
 from hma.report.table.documents import report_of
-from hma.runs import SeveralRuns, write_page
+from hma.runs import SeveralRuns, write_card, write_page
 from hma.runs.seeds import is_several
 from hma.tables import Results, Table, experiments_folder, find_table, load_tables
 from hma.training import progress_for_terminal
@@ -71,8 +72,9 @@ def report(
 ) -> None:
     """Show what is measured: of a table, beside what the paper prints, or of a run.
 
-    A run gives one self-contained HTML page. A table is printed, or written as Markdown, LaTeX
-    or such a page, its pictures as PNG, PDF or SVG; what is missing is shown as missing.
+    A run gives one self-contained HTML page, or with an output that ends in .md the model card of
+    what it deploys. A table is printed, or written as Markdown, LaTeX or such a page, its pictures
+    as PNG, PDF or SVG; what is missing is shown as missing.
 
     Parameters
     ----------
@@ -80,7 +82,8 @@ def report(
         A folder that hma train wrote, a key that hma tables lists, or 'all' for a folder with a
         Markdown document and the drawings of every table that has records.
     output
-        Where to. For a run report.html in its folder if not given, for 'all' docs/results.
+        Where to. For a run report.html, or README.md, in its folder if not given, for 'all'
+        docs/results.
     format
         terminal, markdown, latex, html, png, pdf or svg; by the suffix of the output if not given.
     overwrite
@@ -105,13 +108,19 @@ def report(
 def _report_run(
     run: Path, output: Path | None, format: Format | None, part: Part, seed: int | None
 ) -> None:
-    if format not in (None, "html"):
-        raise UserError(f"the report of a run is a page: --format must be html, got {format}")
+    format = format or ("markdown" if output is not None and output.suffix == ".md" else "html")
+    if format not in ("html", "markdown"):
+        raise UserError(
+            "the report of a run is a page or a model card: --format must be html or markdown, "
+            f"got {format}"
+        )
     if part != WHOLE:
         raise UserError(f"{run} is a run: --budget, --only and --seeds are for tables")
     terminal = Terminal()
     progress = progress_for_terminal(lines=True)
-    if seed is None and is_several(run):
+    if format == "markdown":
+        page = write_card(opened_run(run, seed), output or output_file(run / CARD))
+    elif seed is None and is_several(run):
         found = SeveralRuns.open(run)
         report = found.report(progress)
         page = found.write_page(report, output)

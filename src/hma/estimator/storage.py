@@ -54,7 +54,7 @@ def save(classifier: "TableEstimator", folder: Path, *, overwrite: bool) -> None
     last.
     """
     description = _describe(classifier)
-    with saving(folder, DESCRIPTION, overwrite):
+    with saving(folder, [DESCRIPTION], overwrite):
         model = folder / f"model-{token_hex(8)}"
         try:
             save_model(deepcopy(classifier.model_).float(), model)

@@ -1,0 +1,156 @@
+"""The model card of a run: what it deploys, what that scored, and how to ask it."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from hma.audited import score_text
+from hma.data import is_builtin
+from hma.files import written_whole
+from hma.methods.memory import WithMemory
+from hma.metrics import METRICS
+from hma.model_card import (
+    LIBRARY,
+    audit_text,
+    cell,
+    front_matter,
+    joined,
+    model_facts,
+    section,
+    table,
+    target_words,
+)
+from hma.runs.auditing import read_audits
+from hma.runs.candidates import MEMORY, MIXTURE, PARAM, Which, title
+from hma.runs.folder import Run
+from hma.runs.memory_lines import version_line
+
+MOST_NAMES = 20
+"""Classes that are named; of more the first ones."""
+
+
+def write_card(run: Run, path: Path) -> Path:
+    """Write the card of a run and return where it is.
+
+    Args:
+        run: A finished run; its data is not needed.
+        path: Where to.
+    """
+    text = card_of(run)
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def card_of(run: Run) -> str:
+    """Return the card of a run as Markdown, with front matter for the Hugging Face hub.
+
+    Every score is one of its records, or of ``deployment.json``.
+    """
+    memory = run.learner(MEMORY)
+    assert isinstance(memory, WithMemory)
+    audits = read_audits(run)
+    return joined(
+        [
+            front_matter(["memory"], None),
+            f"# {cell(run.folder.resolve().name)}",
+            f"{cell(run.deployed.why)}.",
+            version_line(run),
+            "## What it is",
+            table(("part", "here"), _facts(run)),
+            *section("Its memory", table(("part", "here"), model_facts(memory.model))),
+            "## How to ask it",
+            _asking(run),
+            *section("Scores", _scores(run)),
+            *section("Is the memory read?", "\n\n".join(map(audit_text, audits.values()))),
+            "## Limits",
+            "- Scores hold for rows like those they were measured on.\n"
+            "- The memory holds features of training rows with their labels, and "
+            "`preparation.json` what was fitted on them: whoever has the folder has them too.",
+        ]
+    )
+
+
+def _facts(run: Run) -> dict[str, str]:
+    options, preparation = run.options, run.preparation
+    names = list(map(str, preparation.classes))
+    shown = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
+    source = options.source if is_builtin(options.source) else Path(options.source).name
+    rows = (f"{len(places):,} {name}" for name, places in run.places.items())
+    parts = {
+        "answers": f"{target_words(preparation.target)}: {shown}",
+        "data": f"{source} ({preparation.kind})",
+        "rows": ", ".join(rows),
+        "backbone": f"{options.backbone}{', frozen' if options.frozen_backbone else ''}",
+        "who answers": _who(run),
+        "seed": str(options.seed),
+    }
+    if options.target:
+        parts["column of the labels"] = ", ".join(options.target)
+    return parts
+
+
+def _who(run: Run) -> str:
+    counted, target = run.deployed.counted, run.preparation.target
+    return ", ".join(f"{title(which, target)} {share:.0%}" for which, share in counted.items())
+
+
+def _asking(run: Run) -> str:
+    name = run.folder.resolve().name
+    return f"""`pip install '{LIBRARY}[cli]'`, then, beside the folder `{name}` (`NEW` are rows as \
+in training):
+
+```console
+hma predict {name} NEW -o answers.csv
+hma explain {name} NEW --index 0
+```
+
+```python
+from pathlib import Path
+
+from hma.runs import Run
+
+run = Run.open(Path({json.dumps(name)}))
+learner = run.learner(run.deployed.which)  # in eval mode
+```"""
+
+
+# ------------------------------------------------------------------------------------- scores
+
+
+def _scores(run: Run) -> str:
+    """Return a table for each test set: what is deployed, and every candidate beside it."""
+    deployed = run.deployed
+    each: dict[Which, Mapping[str, Mapping[str, float]]] = {
+        which: {test: found["alone"] for test, found in run.record(which).tests.items()}
+        for which in run.candidates
+        if which != PARAM
+    }
+    if MIXTURE in run.answering:
+        each = {MIXTURE: deployed.tests, **each}
+    tests = dict.fromkeys(test for found in each.values() for test in found)
+    return "\n\n".join(_of_test(run, test, each) for test in tests)
+
+
+def _of_test(run: Run, test: str, each: Mapping[Which, Mapping[str, Mapping[str, float]]]) -> str:
+    scored = {which: found[test] for which, found in each.items() if test in found}
+    metrics = list(dict.fromkeys(name for found in scored.values() for name in found))
+    rows = run.places.get(test)
+    count = "" if rows is None else f", {len(rows):,} rows"
+    lines = [
+        f"{cell(test)}{count}, each row asked alone:",
+        "",
+        f"| who answers | {' | '.join(METRICS[name].title for name in metrics)} |",
+        "|---" * (len(metrics) + 1) + "|",
+    ]
+    for which, found in scored.items():
+        name = title(which, run.preparation.target)
+        said = f"**{name}** (deployed)" if which == run.deployed.which else name
+        cells = [_number(metric, found.get(metric, math.nan)) for metric in metrics]
+        lines.append(f"| {said} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _number(metric: str, value: float) -> str:
+    return "—" if math.isnan(value) else score_text(METRICS[metric], value)
