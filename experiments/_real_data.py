@@ -1,13 +1,22 @@
 """Real data of several suites: where it is, and how a user would give it to ``hma train``."""
 
 import json
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from hma.data.location import data_folder, missing_data
+import torch
+from torch import Tensor
+
+from hma.data import Split, Task
+from hma.data.location import cache_folder, data_folder, missing_data
 from hma.errors import UserError
 from hma.files import written_whole
+from hma.methods.cached_features import cached_features
+from hma.runs import RunOptions
+from hma.runs.folder import prepared_from
 
 SMALL_TABLES = ("Zoo", "Glass", "Ionosphere", "HouseVotes84", "BreastCancer", "musk",
                 "PimaIndiansDiabetes2", "Vowel")  # fmt: skip
@@ -54,6 +63,31 @@ def sentences(name: str, shared: Path) -> Fields:
         "backbone": f"hf:{encoder}",
         "frozen_backbone": True,
     }
+
+
+def encoded(source: Callable[[Path], Fields]) -> Task:
+    """Return a data set with features in place of its rows, from the cache if they are there."""
+    with TemporaryDirectory() as shared:
+        options, task = _opened(source, Path(shared))
+        backbone = options.backbone_factory(options.weights)(task)
+        return cached_features(task, backbone, cache_folder() / "features", batch_size=32)
+
+
+def rows_of(source: Callable[[Path], Fields]) -> Task:
+    """Return a data set as it is before :func:`encoded`."""
+    with TemporaryDirectory() as shared:
+        return _opened(source, Path(shared))[1]
+
+
+def _opened(source: Callable[[Path], Fields], shared: Path) -> tuple[RunOptions, Task]:
+    options = RunOptions(**source(shared), standard_features=False).as_weights_want()
+    return options, prepared_from(options).task
+
+
+def vectors(split: Split, places: Tensor | None = None) -> Tensor:
+    """Return the features of a split, or its rows as vectors, ``(N, F)``."""
+    batch = split.batch(torch.arange(len(split)) if places is None else places)
+    return (batch.x if batch.features is None else batch.features).flatten(1).float()
 
 
 def _texts(path: Path, target: Path) -> Path:

@@ -19,23 +19,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hma.backbones import Frozen
 from hma.data import InMemory, Split, Task
-from hma.data.location import cache_folder
 from hma.data.sets.digits import digits
-from hma.methods.cached_features import cached_features
-from hma.runs import RunOptions
-from hma.runs.folder import prepared_from
 from hma.tables import Budget, Ladder, Problem, Table
 from hma.training import UserRecipe
 
 from ._memory_rows import ROWS
-from ._real_data import Fields, flowers, sentences
+from ._real_data import Fields, encoded, flowers, sentences, vectors
 
 SOURCES: dict[str, Callable[[Path], Fields]] = {
     "Twitter": partial(sentences, "twitter"),
@@ -65,29 +60,19 @@ def encoder(task: Task) -> Frozen:
 
 def few(name: str, count: int, seed: int) -> Task:
     """Return a task of features with so many labels of each class, drawn by seed."""
-    whole = digits(seed) if name == "digits" else _encoded(name)
+    whole = digits(seed) if name == "digits" else encoded(SOURCES[name])
     draw = torch.Generator().manual_seed(seed)
-    vectors = {split: _vectors(rows) for split, rows in whole.tests.items()}
+    tests = {split: vectors(rows) for split, rows in whole.tests.items()}
     return replace(
         whole,
         name=f"{name}, {count} labels a class",
         kind="table",
-        shape=(next(iter(vectors.values())).shape[1],),
+        shape=(next(iter(tests.values())).shape[1],),
         train=_some(whole.train, count, draw),
         validation=_some(whole.validation, count, draw),
-        tests={split: InMemory(x, whole.tests[split].labels) for split, x in vectors.items()},
+        tests={split: InMemory(x, whole.tests[split].labels) for split, x in tests.items()},
         facts={"labels a class": count, "seed": seed},
     )
-
-
-def _encoded(name: str) -> Task:
-    """Return a data set with features in place of its rows, from the cache if they are there."""
-    with TemporaryDirectory() as shared:
-        options = RunOptions(**SOURCES[name](Path(shared)), standard_features=False)
-        options = options.as_weights_want()
-        task = prepared_from(options).task
-        backbone = options.backbone_factory(options.weights)(task)
-        return cached_features(task, backbone, cache_folder() / "features", batch_size=32)
 
 
 def _some(split: Split, count: int, draw: torch.Generator) -> InMemory:
@@ -95,12 +80,7 @@ def _some(split: Split, count: int, draw: torch.Generator) -> InMemory:
     labels = split.labels[order]
     kept = [order[labels == label][:count] for label in labels.unique()]
     places = torch.cat(kept).sort().values
-    return InMemory(_vectors(split, places), split.labels[places])
-
-
-def _vectors(split: Split, places: Tensor | None = None) -> Tensor:
-    batch = split.batch(torch.arange(len(split)) if places is None else places)
-    return (batch.x if batch.features is None else batch.features).flatten(1).float()
+    return InMemory(vectors(split, places), split.labels[places])
 
 
 recipe = UserRecipe().fixed()

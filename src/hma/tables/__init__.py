@@ -1,5 +1,6 @@
 """Tables of the paper as things that run themselves: what is missing is measured, once."""
 
+from hma.tables.attention_map import attention_map
 from hma.tables.edge_hits import EDGE_HITS, edge_hits
 from hma.tables.experiment_files import experiments_folder, find_table, load_table, load_tables
 from hma.tables.ladder import Ladder
@@ -11,6 +12,7 @@ from hma.tables.results import Failure, Results
 from hma.tables.row_answers import RowAnswers, kept_answers, row_answers
 from hma.tables.run_cells import Board, Outcome, run
 from hma.tables.search_settings import Trial, search
+from hma.tables.slot_map import slot_map
 from hma.tables.table import BUDGETS, FULL, Budget, Cell, Job, Problem, Row, Table
 from hma.training import Record
 
@@ -39,6 +41,7 @@ __all__ = [
     "Table",
     "Trial",
     "absent_data",
+    "attention_map",
     "edge_hits",
     "experiments_folder",
     "find_table",
@@ -50,5 +53,6 @@ __all__ = [
     "row_answers",
     "run",
     "search",
+    "slot_map",
     "work",
 ]

@@ -56,10 +56,12 @@ class Problem:
     Args:
         task: From a seed to the data.
         backbone: From a task to a fresh encoder; rows may give it keywords of their own.
+        shown: As ``task``, to be looked at, where ``task`` has only features of the same rows.
     """
 
     task: Callable[[int], Task]
     backbone: BackboneFactory
+    shown: Callable[[int], Task] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,19 +4,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.extras import needed
 from hma.memory_state import MemoryState
 from hma.report.run.groups import membership
 from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Floats, Integers
+from hma.tables.tsne import laid_out
 from hma.targets import UNKNOWN, Target
 
 MOST = {"test": 300, "queue": 150, "slot": 200}
 """Points of each kind on a map."""
 FEWEST = 8
 """Points below which a map says nothing."""
-STEPS = 500
-"""Steps of the layout; so few points settle in them."""
 
 
 def maps(
@@ -52,7 +50,7 @@ def maps(
         found.append(
             Map(
                 title=title,
-                places=_layout(points, seed),
+                places=laid_out(points, seed),
                 kinds=np.concatenate(places),
                 classes=np.concatenate([parts[kind][1] for kind in kinds]),
             )
@@ -72,16 +70,3 @@ def _thinned(rows: Tensor, labels: Tensor, most: int) -> tuple[Floats, Integers]
     points = rows.detach().cpu().double().numpy()[kept]
     length = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.maximum(length, 1e-30), labels.detach().cpu().numpy()[kept]
-
-
-def _layout(points: Floats, seed: int) -> Floats:
-    layout = needed("sklearn.manifold", "the report").TSNE(
-        perplexity=min(30.0, (len(points) - 1) / 3),
-        init="pca" if points.shape[1] > 1 else "random",
-        max_iter=STEPS,
-        random_state=seed,
-    )
-    with needed("threadpoolctl", "the report").threadpool_limits(
-        1
-    ):  # so few points only wait for each other on more
-        return np.asarray(layout.fit_transform(points), dtype=np.float64)
