@@ -1,24 +1,34 @@
 """Pictures of a table: from records to points, on paper, in documents and on a page."""
 
+import base64
+import io
 import json
 import re
 from dataclasses import replace
 from html import unescape
 
+import numpy as np
 import pytest
+import torch
 from browser import CHROMIUM, needs_chromium
 from picture_cases import CLASSES, attention_map, pictured, slot_map
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from table_records import made_up_table, record_of, records_of
 
+from hma.backbones import mlp
 from hma.config import ConfigError
+from hma.data import InMemory, Task
+from hma.data.location import missing_data
 from hma.report.pictures import HeatMap, Plot, print_pictures
+from hma.report.pictures.examples import _shown, examples_of
 from hma.report.pictures.interactive import Examples, Shown, script_policy
 from hma.report.pictures.scene import Example
 from hma.report.table import markdown, page, summarise
 from hma.report.table.curve_scenes import printed_scenes
 from hma.report.table.documents import documents
-from hma.tables import SLOT_MAP, Results, SlotMap
+from hma.tables import SLOT_MAP, Problem, Results, SlotMap
+from hma.tables.example_rows import ExampleRow
 from hma.tables.packed import packed, unpacked
 
 
@@ -183,3 +193,41 @@ def test_what_a_page_holds_of_a_heat_map_is_what_it_draws(report):
     fields = json.loads(unescape(held.group(1)))
     assert fields["values"] == [[round(v, 2) for v in line] for line in heat.values]
     assert [name for name, _ in fields["columns"]] == [line.words for line in heat.columns]
+
+
+def shown_task(kind, x, labels=(0, 1)):
+    split = InMemory(x, torch.tensor(labels))
+    return Task("t", kind, ("a", "b"), tuple(x.shape[1:]), split, split, {"test": split})
+
+
+def test_examples_are_shown_by_their_place_and_missing_data_is_said(report, tmp_path):
+    pixels = torch.rand(130, 3, 20, 10)
+    task = shown_task("image", pixels, [0] * 130)
+
+    def absent(seed):
+        raise missing_data("flowers", tmp_path, "an address")
+
+    problem = Problem(task=absent, backbone=lambda task: mlp(2), shown=lambda seed: task)
+    table, _ = pictured(problems={"left": problem, "right": problem})
+    found = examples_of(table, "small", report.scenes)
+    assert not found.absent
+    place = Example("left", 0, "train", 101)
+    address = found.shown[place].picture
+    drawn = Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).convert("RGB")
+    low, high = pixels[101].min(), pixels[101].max()
+    expected = ((pixels[101] - low) / (high - low) * 255).permute(1, 2, 0).numpy()
+    assert drawn.size == (10, 20)
+    assert np.abs(np.asarray(drawn, dtype=float) - expected).mean() < 20  # of few colours
+    problems = {"left": replace(problem, shown=None), "right": problem}
+    found = examples_of(replace(table, problems=problems), "small", report.scenes)
+    assert not found.shown
+    assert found.absent.startswith("Rows of left are not shown: flowers")
+    assert "Rows of left are not shown" in page(report, found)
+
+
+def test_a_graph_is_drawn_with_its_nodes_and_edges():
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    shown = _shown(ExampleRow("a", edges=edges, nodes=4))
+    drawing = base64.b64decode(shown.picture.split(",")[1]).decode()
+    assert (drawing.count("<line"), drawing.count("<circle")) == (2, 4)
+    assert shown.text == "4 nodes, 2 edges"

@@ -15,6 +15,7 @@ from hma.errors import UserError
 from hma.files import written_whole
 from hma.model_card import CARD
 from hma.report.pictures import PrintFormat, print_pictures
+from hma.report.pictures.examples import examples_of
 from hma.report.seeds.verdict import verdict
 from hma.report.table import (
     TableReport,
@@ -102,7 +103,7 @@ def report(
         found = report_of(
             table, part.budget or "small", Results(places.results), only=part.only, seeds=part.seeds
         )
-        _write(found, output, format or _format(output), overwrite)
+        _write(table, found, output, format or _format(output), overwrite)
 
 
 def _report_run(
@@ -164,7 +165,9 @@ def _format(output: Path | None) -> Format:
     return SUFFIXES[output.suffix]
 
 
-def _write(found: TableReport, output: Path | None, format: Format, overwrite: bool) -> None:
+def _write(
+    table: Table, found: TableReport, output: Path | None, format: Format, overwrite: bool
+) -> None:
     if output is None and format in ("html", *PRINTED):
         output = output_file(Path(f"{found.key}-{found.budget}.{format}"), overwrite=overwrite)
     if output is not None and format in PRINTED:
@@ -174,7 +177,7 @@ def _write(found: TableReport, output: Path | None, format: Format, overwrite: b
         for part in terminal(found):
             Terminal().print(part)
         return
-    text = _text(found, format)
+    text = _text(table, found, format)
     if output is None:
         print(text, end="")
         return
@@ -195,9 +198,11 @@ def _print(found: TableReport, output: Path, kind: PrintFormat) -> None:
     Terminal().say(f"wrote {output}")
 
 
-def _text(found: TableReport, format: Format) -> str:
+def _text(table: Table, found: TableReport, format: Format) -> str:
     if format == "terminal":
         return plain_text(found)
     if format == "markdown":
         return markdown([found])
-    return latex(found) if format == "latex" else page(found)
+    if format == "latex":
+        return latex(found)
+    return page(found, examples_of(table, found.budget, found.scenes))

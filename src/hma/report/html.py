@@ -10,6 +10,9 @@ from hma.printable import printable
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+PIXELS = 72
+"""Longer side of a thumbnail."""
+
 
 def template(name: str) -> Any:
     """Return a Jinja template of this package by its path below ``hma/report``.
@@ -39,4 +42,22 @@ def inline_picture(image: "Image | None") -> str | None:
         return None
     file = BytesIO()
     image.save(file, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return inline_png(file.getvalue())
+
+
+def inline_png(data: bytes | None) -> str | None:
+    """Return the bytes of a PNG as an address that holds them; None for none."""
+    return None if data is None else "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def small_png(image: Any) -> bytes | None:
+    """Return a thumbnail as the bytes of a PNG; None for none."""
+    if image is None:
+        return None
+    small = image.copy() if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB")
+    small.thumbnail((PIXELS, PIXELS))
+    if small.mode == "RGB":
+        small = small.quantize(128)  # a third of the bytes, and no worse to look at
+    stream = BytesIO()
+    small.save(stream, format="PNG", optimize=True)
+    return stream.getvalue()

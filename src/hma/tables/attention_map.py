@@ -48,7 +48,7 @@ def attention_map(
     slot_classes = model.synthetic.classes.cpu()
     among = looked.own.float().mean(dim=0).cpu()  # (H, B, B) -> (B, B)
     on_slots = looked.over_rows(len(slot_classes)).cpu()  # (B, S)
-    kept = own.unique()
+    kept = torch.unique(own)
     order = torch.cat([(slot_classes == c).nonzero()[:, 0] for c in kept])
     even = among.shape[1] + on_slots.shape[1]
     shares = torch.cat([among, on_slots[:, order]], dim=1) * even / UNIT
@@ -119,7 +119,7 @@ def _same_minus_other(likeness: Tensor, classes: Tensor) -> float:
 
 def _explained(rows: Tensor, classes: Tensor) -> float:
     """Return the share of the variance of rows ``(N, K)`` that lies between classes."""
-    _, places = classes.unique(return_inverse=True)
+    _, places = torch.unique(classes, return_inverse=True)
     member = one_hot(places).to(rows)  # (N, C)
     means = (member.T @ rows / member.sum(dim=0)[:, None])[places]  # (N, K)
     total = (rows - rows.mean(dim=0)).square().sum()

@@ -62,7 +62,7 @@ def silhouette(distances: Tensor, labels: Tensor) -> float:
         >>> round(silhouette(torch.cdist(places, places), torch.tensor([0, 0, 1, 1])), 3)
         0.9
     """
-    _, own = labels.unique(return_inverse=True)
+    _, own = torch.unique(labels, return_inverse=True)
     member = torch.nn.functional.one_hot(own).to(distances)  # (N, C)
     count = member.sum(dim=0)  # (C,)
     sums = distances @ member  # (N, C)

@@ -1,5 +1,6 @@
 """Where slots lie: alone and among real features, for the picture and the numbers of a record."""
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -102,7 +103,7 @@ def _numbers(
     }
     for name, (places, classes) in measured.items():
         distances = torch.cdist(places.double(), places.double())
-        found[name] = against_permuted(lambda own, d=distances: silhouette(d, own), classes)
+        found[name] = against_permuted(partial(silhouette, distances), classes)
     nearest = real.classes[_cosines(slots.features, real.features).argmax(dim=1)]  # (S,)
     found["nearest"] = against_permuted(
         lambda own: float((own == nearest).double().mean()), slots.classes

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.model import HMA
+from hma.report.html import small_png
 from hma.report.run.attention import Looked
 from hma.report.run.groups import belongs, group_names, label_text
 from hma.report.run.run_report import Attended, Example, HeldRow
@@ -24,8 +24,6 @@ LISTED = 60
 """Rows of the memory in its table."""
 LONGEST = 160
 """Characters of a row's description."""
-PIXELS = 72
-"""Longer side of a thumbnail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ class _Held:
         source = _place_of(int(self.ids[place]), rows)
         return Example(
             text=_shortened(rows.describe(source)),
-            picture=None if rows.thumbnail is None else _png(rows.thumbnail(source)),
+            picture=None if rows.thumbnail is None else small_png(rows.thumbnail(source)),
             label=self.labels[place] or "unknown",
             share=float(share),
         )
@@ -162,15 +160,3 @@ def _place_of(sample: int, rows: TrainingRows) -> int:
             f"id {sample}; the places are those of another run"
         )
     return rows.places[sample]
-
-
-def _png(image: Any) -> bytes | None:
-    if image is None:
-        return None
-    small = image.copy() if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB")
-    small.thumbnail((PIXELS, PIXELS))
-    if small.mode == "RGB":
-        small = small.quantize(128)  # a third of the bytes, and no worse to look at
-    stream = BytesIO()
-    small.save(stream, format="PNG", optimize=True)
-    return stream.getvalue()
