@@ -45,7 +45,12 @@ def slot_map(seed, **numbers):
             "y": places(rows),
             "near": some(slots, rows),
         },
-        "numbers": {"silhouette": number(0.4), "nearest": number(0.12, p=0.4)} | numbers,
+        "numbers": {
+            "silhouette": number(0.4),
+            "nearest": number(0.12, p=0.4),
+            "apart": number(0.9),
+        }
+        | numbers,
     }
 
 
@@ -63,7 +68,11 @@ def attention_map(seed):
         "shares": [
             packed([draw.randrange(400) for _ in range(samples + slots)]) for _ in range(samples)
         ],
-        "numbers": {"alike": number(0.2), "same slots": number(0.12, p=0.4)},
+        "numbers": {
+            "alike": number(0.2),
+            "same slots": number(0.12, p=0.4),
+            "to slots": number(-0.3),
+        },
     }
 
 

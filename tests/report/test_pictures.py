@@ -20,6 +20,7 @@ from hma.backbones import mlp
 from hma.config import ConfigError
 from hma.data import InMemory, Task
 from hma.data.location import missing_data
+from hma.report.numbers import MINUS
 from hma.report.pictures import HeatMap, Plot, print_pictures
 from hma.report.pictures.examples import _shown, examples_of
 from hma.report.pictures.interactive import Examples, Shown, script_policy
@@ -82,7 +83,12 @@ def test_findings_say_for_or_against_by_the_numbers_of_all_seeds():
     table, records = pictured()
     said = summarise(table, "small", records, {}).scenes[0].finding
     assert said.startswith("hma: slots of a class lie together (silhouette 0.40, by chance 0.10)")
-    assert "do not lie among the real features of their class" in said
+    assert "slots are not among the real features of their class (12%" in said
+    assert "keep apart from real features (90% are nearest to a slot, by chance 10%)" in said
+    looks = summarise(table, "small", records, {}).scenes[1].finding
+    assert "look at slots alike (likeness +0.20" in looks
+    assert "at slots of their own class no more than by chance (12.0%, by chance 10.0%)" in looks
+    assert f"a slot is looked at less than a sample (by {MINUS}0.30 of an even look)" in looks
     cell = next(cell for cell, record in records.items() if record.measures)
     weak = slot_map(0, silhouette={"value": 0.1, "chance": 0.1, "low": 0, "high": 0.2, "p": 0.5})
     changed = record_of(table, cell, measures={SLOT_MAP: weak})

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hma.report.numbers import share, signed
 from hma.report.pictures.over_seeds import Measured, measured_places, over_seeds
 from hma.report.pictures.scene import Check, Example, Groups, HeatMap, Line, Scene
 from hma.tables import ATTENTION_MAP, AttentionMap, Cell, Record, Table
@@ -57,13 +58,16 @@ def _numbers(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Measured]:
 
 
 def _finding(row: str, numbers: Mapping[str, Measured]) -> str:
-    alike, same = numbers["alike"], numbers["same slots"]
+    alike, same, rest = (numbers[name] for name in ("alike", "same slots", "to slots"))
     look = "look at slots alike" if alike.beyond else "do not look at slots alike"
     most = "more" if same.beyond else "no more"
+    apart = "is not looked at otherwise than a sample"
+    if rest.beyond:
+        apart = f"is looked at {'more' if rest.mean > rest.chance else 'less'} than a sample"
     return (
-        f"{row}: samples of a class {look} ({alike.mean:+.3f} over samples of other classes), and "
-        f"look at slots of their own class {most} than by chance ({same.mean:.0%}, by chance "
-        f"{same.chance:.0%})."
+        f"{row}: samples of a class {look} (likeness {signed(alike.mean, 2)} over other classes), "
+        f"and at slots of their own class {most} than by chance ({share(same.mean)}, by chance "
+        f"{share(same.chance)}); a slot {apart} (by {signed(rest.mean, 2)} of an even look)."
     )
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from hma.report.numbers import fixed, probability
 from hma.report.pictures.scene import Check
+from hma.report.statistics import CHANCE
 from hma.tables import Cell, Record
-
-CHANCE = 0.05
 
 
 @dataclass(frozen=True)

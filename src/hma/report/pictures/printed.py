@@ -1,6 +1,7 @@
 """Pictures for print, by matplotlib: fixed fonts and sizes, the same file for the same numbers."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +16,10 @@ from hma.report.pictures.scene import HeatMap, Panel, Scene, Series
 PrintFormat = Literal["png", "pdf", "svg"]
 WIDTH, PANEL_HEIGHT, LEGEND_HEIGHT = 7.2, 3.1, 0.8
 """Inches: two columns of a paper, and what a row of panels and a title with its legend take."""
+SAID, LETTERS = 7.5, 112
+"""Size of the text below a picture, and letters of its lines."""
+MANY = 40
+"""Rows of a heat map that need a taller panel."""
 INK = "#1a2130"
 SHADES = ("#ffffff", "#cfe0ef", "#7fb2d6", "#2f7db5", "#0b3c66")
 """From small to large: each darker than the one before, so that grey paper shows the same."""
@@ -52,13 +57,18 @@ def print_pictures(scenes: Sequence[Scene], target: Path, kind: PrintFormat) -> 
     """
     matplotlib = needed("matplotlib", "pictures for print", extra="tables")
     figures = needed("matplotlib.figure", "pictures for print", extra="tables")
-    heights = [LEGEND_HEIGHT + PANEL_HEIGHT * _lines(scene) for scene in scenes]
+    heights = [LEGEND_HEIGHT + _panel_height(scene) * _lines(scene) for scene in scenes]
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         parts = figure.subfigures(len(scenes), 1, height_ratios=heights, squeeze=False)
         for part, scene in zip(parts[:, 0], scenes, strict=True):
             _draw(part, scene)
         figure.savefig(target, format=kind, metadata=NOTHING_ABOUT[kind])
+
+
+def _panel_height(scene: Scene) -> float:
+    many = any(isinstance(one, HeatMap) and len(one.rows) > MANY for one in scene.panels)
+    return (1.6 if many else 1.0) * PANEL_HEIGHT
 
 
 def _lines(scene: Scene) -> int:
@@ -71,6 +81,7 @@ def _text(text: str) -> str:
 
 
 def _draw(part: Any, scene: Scene) -> None:
+    said = "\n".join(textwrap.wrap(_text(scene.finding), LETTERS))
     part.suptitle(_text(scene.title), fontsize=9.5, fontweight="bold")
     columns = min(scene.columns, len(scene.panels))
     axes = part.subplots(_lines(scene), columns, squeeze=False).flatten().tolist()
@@ -82,7 +93,11 @@ def _draw(part: Any, scene: Scene) -> None:
     legend = scene.legend
     if legend:
         handles = [_legend_handle(series) for series in legend.values()]
-        part.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+        columns = max(1, min(5, LETTERS // (8 + max(map(len, legend)))))
+        look = {"loc": "outside lower center", "frameon": False, "alignment": "left"}
+        part.legend(handles=handles, ncols=columns, title=said, title_fontsize=SAID, **look)
+    else:
+        part.supxlabel(said, fontsize=SAID, x=0.02, ha="left")
 
 
 def _panel(part: Any, axis: Any, panel: Panel) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hma.report.looks import Look
+from hma.report.numbers import fixed, percent
 from hma.report.pictures.over_seeds import Measured, measured_places, over_seeds
 from hma.report.pictures.scene import Check, Example, Plot, Point, Scene, Series
 from hma.tables import SLOT_MAP, Cell, Record, SlotMap, Table
@@ -55,15 +56,16 @@ def _numbers(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Measured]:
 
 
 def _finding(row: str, numbers: Mapping[str, Measured]) -> str:
-    own, near = numbers["silhouette"], numbers["nearest"]
-    lie = "lie together" if own.beyond and own.mean > own.chance else "do not lie together"
-    among = "lie among the real features of their class"
-    if not (near.beyond and near.mean > near.chance):
-        among = f"do not {among}"
+    own, near, apart = (numbers[name] for name in ("silhouette", "nearest", "apart"))
+    lie = "lie together" if own.beyond else "do not lie together"
+    among = "are among" if near.beyond else "are not among"
+    keep = "keep apart from real features" if apart.beyond else "do not keep apart from real ones"
     return (
-        f"{row}: slots of a class {lie} (silhouette {own.mean:.2f}, by chance {own.chance:.2f}), "
-        f"and {among} ({near.mean:.0%} have a nearest one of their class, by chance "
-        f"{near.chance:.0%})."
+        f"{row}: slots of a class {lie} (silhouette {fixed(own.mean, 2)}, by chance "
+        f"{fixed(own.chance, 2)}); slots {among} the real features of their class "
+        f"({percent(near.mean, 0)} have a nearest one of it, by chance {percent(near.chance, 0)}) "
+        f"and {keep} ({percent(apart.mean, 0)} are nearest to a slot, by chance "
+        f"{percent(apart.chance, 0)})."
     )
 
 
