@@ -96,6 +96,25 @@ def test_findings_say_for_or_against_by_the_numbers_of_all_seeds():
     assert "slots of a class do not lie together" in said, "one seed at chance is enough"
 
 
+def test_less_far_apart_than_by_chance_is_not_called_together():
+    table, records = pictured()
+    cell = next(cell for cell, record in records.items() if record.measures)
+    negative = {"value": -0.2, "chance": -0.3, "low": -0.35, "high": -0.25, "p": 0.005}
+    weak = record_of(table, cell, measures={SLOT_MAP: slot_map(0, silhouette=negative)})
+    said = summarise(table, "small", {cell: weak}, {}).scenes[0].finding
+    assert "slots of a class lie less far apart than by chance, not together" in said
+
+
+def test_a_number_that_is_not_defined_is_left_out_and_said():
+    table, records = pictured()
+    cell = next(cell for cell, record in records.items() if record.measures)
+    nothing = slot_map(0, nearest=dict.fromkeys(("value", "chance", "low", "high", "p")))
+    record = record_of(table, cell, measures={SLOT_MAP: nothing})
+    (scene,) = summarise(table, "small", {cell: record}, {}).scenes
+    assert scene.finding == "hma: not defined, slots lie at one place."
+    assert len(scene.checks) == 2
+
+
 def test_numbers_stand_beside_their_chance_in_every_format(report):
     text = markdown([report])
     assert "0.400 ± 0.000 | 0.100 (0.050 to 0.150) | p at most 0.010" in text

@@ -126,8 +126,8 @@ def test_shares_are_those_of_the_synthetic_read():
     drawn = torch.tensor([unpacked(line) for line in found["shares"]]) * found["unit"]
     assert (drawn - expected).abs().max() <= found["unit"] / 2 + 1e-6
     assert unpacked(found["sample classes"]) == [c for c in range(3) for _ in range(4)]
-    own = told.slots.view(12, CLASSES, SLOTS).sum(dim=2) / told.slots.sum(dim=1, keepdim=True)
-    same = own[torch.arange(12), torch.arange(3).repeat_interleave(4)].mean()
+    own = told.slots.view(12, CLASSES, SLOTS).sum(dim=2) / told.slots.sum()
+    same = own[torch.arange(12), torch.arange(3).repeat_interleave(4)].sum()
     assert found["numbers"]["same slots"]["value"] == pytest.approx(float(same), abs=1e-5)
 
 
@@ -155,3 +155,14 @@ def test_a_memory_without_such_slots_is_refused():
         slot_map(learner, task_of())
     with pytest.raises(UserError, match="an attention map needs rows that see their batch"):
         attention_map(learner, task_of())
+
+
+def test_looks_that_keep_one_weight_still_have_numbers():
+    found = attention_map(trained(top_k=1), task_of(), classes=3, samples=4)[ATTENTION_MAP]
+    assert all(np.isfinite(one["value"]) for one in found["numbers"].values())
+
+
+def test_a_number_that_is_not_defined_is_never_beyond_chance():
+    labels = torch.arange(2).repeat(4)
+    for two_sided in (False, True):
+        assert against_permuted(lambda _: float("nan"), labels, two_sided=two_sided)["p"] == 1

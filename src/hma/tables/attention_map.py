@@ -83,8 +83,8 @@ def _numbers(
     apart = on_slots - on_slots.mean(dim=0)  # from the mean look
     likeness = normalize(apart, dim=1) @ normalize(apart, dim=1).T  # (B, B)
     others = among.clone().fill_diagonal_(0)
-    others = others / others.sum(dim=1, keepdim=True)
-    held = on_slots / on_slots.sum(dim=1, keepdim=True)
+    others = others / others.sum()  # all looks together: one that keeps few may spare all samples
+    held = on_slots / on_slots.sum()
     slots_of = one_hot(slot_classes).double()  # (S, C)
     columns = torch.cat([among, on_slots], dim=1).mean(dim=0) * (len(own) + len(slot_classes))
     is_slot = torch.arange(len(columns)) >= len(own)
@@ -92,10 +92,10 @@ def _numbers(
         "alike": against_permuted(lambda classes: _same_minus_other(likeness, classes), own),
         "blocks": against_permuted(lambda classes: _explained(on_slots, classes), own),
         "same samples": against_permuted(
-            lambda classes: float((others * _same(classes)).sum() / len(classes)), own
+            lambda classes: float((others * _same(classes)).sum()), own
         ),
         "same slots": against_permuted(
-            lambda classes: float((held @ slots_of).gather(1, classes[:, None]).mean()), own
+            lambda classes: float((held @ slots_of).gather(1, classes[:, None]).sum()), own
         ),
         "to slots": against_permuted(
             lambda slots: float(columns[slots].mean() - columns[~slots].mean()),

@@ -14,7 +14,8 @@ def against_permuted(
 ) -> dict[str, float]:
     """Return ``statistic(labels)`` beside its distribution over permutations of the labels.
 
-    The p-value counts permutations that reach the value, itself included, so it is never 0.
+    The p-value counts permutations that reach the value, itself included, so it is never 0; of a
+    number that is not defined it is 1.
 
     Args:
         statistic: From labels ``(N,)`` to a number.
@@ -32,16 +33,16 @@ def against_permuted(
     value = statistic(labels)
     chance = torch.tensor([statistic(labels[order]) for order in orders], dtype=torch.float64)
     mean = float(chance.mean())
-    reached = chance >= value
+    below = chance < value
     if two_sided:
-        reached = (chance - mean).abs() >= abs(value - mean)
+        below = (chance - mean).abs() < abs(value - mean)
     low, high = chance.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return {
         "value": round(value, 6),
         "chance": round(mean, 6),
         "low": round(low, 6),
         "high": round(high, 6),
-        "p": round((1 + int(reached.sum())) / (1 + REPEATS), 6),
+        "p": round((1 + int((~below).sum())) / (1 + REPEATS), 6),
     }
 
 

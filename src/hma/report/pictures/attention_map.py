@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hma.report.numbers import share, signed
-from hma.report.pictures.over_seeds import Measured, measured_places, over_seeds
+from hma.report.pictures.over_seeds import Measured, measured_places, numbers_of
 from hma.report.pictures.scene import Check, Example, Groups, HeatMap, Line, Scene
 from hma.tables import ATTENTION_MAP, AttentionMap, Cell, Record, Table
 from hma.tables.packed import unpacked
@@ -19,7 +19,7 @@ NUMBERS = {
     "blocks": "share of the variance of looks at slots that classes of samples explain",
     "same samples": "of the attention on other samples, part on those of the own class",
     "same slots": "of the attention on slots, part on those of the own class",
-    "to slots": "attention on slots, beside their share of what is seen",
+    "to slots": "mean attention on a slot minus that on a sample (chance: columns permuted)",
 }
 
 
@@ -34,7 +34,7 @@ def attention_scenes(
         for row, seeds in rows.items():
             seed, shown = next(iter(seeds.items()))
             panels.append(_panel(row, task, seed, shown))
-            numbers = _numbers(list(seeds.values()))
+            numbers = numbers_of(list(seeds.values()), NUMBERS)
             where = f"{task}, {row}"
             checks += [one.check(where, NUMBERS[name]) for name, one in numbers.items()]
             sentences.append(_finding(row, numbers))
@@ -49,15 +49,9 @@ def attention_scenes(
         )
 
 
-def _numbers(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Measured]:
-    return {
-        name: over_seeds([one["numbers"][name] for one in seeds])
-        for name in NUMBERS
-        if all(name in one["numbers"] for one in seeds)
-    }
-
-
 def _finding(row: str, numbers: Mapping[str, Measured]) -> str:
+    if not {"alike", "same slots", "to slots"} <= numbers.keys():
+        return f"{row}: not defined, samples look at no slot."
     alike, same, rest = (numbers[name] for name in ("alike", "same slots", "to slots"))
     look = "look at slots alike" if alike.beyond else "do not look at slots alike"
     most = "more" if same.beyond else "no more"

@@ -1,6 +1,6 @@
 """Numbers that records check a picture by, over seeds: each beside what permuted classes give."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -50,6 +50,16 @@ class Measured:
             chance=f"{fixed(self.chance, digits)} ({ends})",
             outcome=f"p{most} {probability(max(self.p))}",
         )
+
+
+def numbers_of(seeds: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Measured]:
+    """Return the numbers that all seeds have, by name; one that is not defined is left out."""
+    held = {name: [one["numbers"].get(name, {}) for one in seeds] for name in names}
+    return {
+        name: over_seeds(found)
+        for name, found in held.items()
+        if all(one.get("value") is not None for one in found)
+    }
 
 
 def over_seeds(found: Sequence[Mapping[str, Any]]) -> Measured:

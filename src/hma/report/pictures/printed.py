@@ -114,6 +114,7 @@ def _panel(part: Any, axis: Any, panel: Panel) -> None:
             place.set_ticks([at for at, _ in ticks], labels=[_text(text) for _, text in ticks])
     if panel.x_ticks == () == panel.y_ticks:
         axis.set_aspect("equal", adjustable="datalim")
+        axis.spines[["top", "right"]].set_visible(True)
 
 
 def _colour(look: Look) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hma.report.looks import Look
 from hma.report.numbers import fixed, percent
-from hma.report.pictures.over_seeds import Measured, measured_places, over_seeds
+from hma.report.pictures.over_seeds import Measured, measured_places, numbers_of
 from hma.report.pictures.scene import Check, Example, Plot, Point, Scene, Series
 from hma.tables import SLOT_MAP, Cell, Record, SlotMap, Table
 from hma.tables.packed import unpacked
@@ -34,7 +34,7 @@ def slot_scenes(picture: SlotMap, table: Table, records: Mapping[Cell, Record]) 
         for row, seeds in rows.items():
             seed, shown = next(iter(seeds.items()))
             panels += _panels(row, task, seed, shown)
-            found[row] = _numbers(list(seeds.values()))
+            found[row] = numbers_of(list(seeds.values()), NUMBERS)
             where = f"{task}, {row}"
             checks += [one.check(where, NUMBERS[name]) for name, one in found[row].items()]
         yield Scene(
@@ -47,17 +47,13 @@ def slot_scenes(picture: SlotMap, table: Table, records: Mapping[Cell, Record]) 
         )
 
 
-def _numbers(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Measured]:
-    return {
-        name: over_seeds([one["numbers"][name] for one in seeds])
-        for name in NUMBERS
-        if all(name in one["numbers"] for one in seeds)
-    }
-
-
 def _finding(row: str, numbers: Mapping[str, Measured]) -> str:
+    if not {"silhouette", "nearest", "apart"} <= numbers.keys():
+        return f"{row}: not defined, slots lie at one place."
     own, near, apart = (numbers[name] for name in ("silhouette", "nearest", "apart"))
-    lie = "lie together" if own.beyond else "do not lie together"
+    lie = "do not lie together"
+    if own.beyond:
+        lie = "lie together" if own.mean > 0 else "lie less far apart than by chance, not together"
     among = "are among" if near.beyond else "are not among"
     keep = "keep apart from real features" if apart.beyond else "do not keep apart from real ones"
     return (
