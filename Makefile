@@ -1,10 +1,10 @@
-# Two commands do everything on a fresh machine: `make quickstart` and `make test`.
+# Three commands do everything on a fresh machine: `make quickstart`, `make test`, `make docs`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test lint types format bench results clean
+.PHONY: quickstart test lint types format bench results docs clean
 
 quickstart: $(VENV)/.user
 	$(BIN)/hma quickstart
@@ -29,6 +29,10 @@ bench: $(VENV)/.dev
 results: $(VENV)/.user
 	$(BIN)/hma report all --results results --experiments experiments -o docs/results
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "first page: build/site/index.html"
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -36,9 +40,13 @@ $(VENV)/.user: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[cli]'
 	@touch $@
 
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e '.[docs]'
+	@touch $@
+
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev]'
-	@touch $@ $(VENV)/.user
+	@touch $@ $(VENV)/.user $(VENV)/.docs
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

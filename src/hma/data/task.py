@@ -11,6 +11,7 @@ from hma.metrics import metric_for
 from hma.targets import Classes, Target
 
 Kind = Literal["table", "image", "graph", "text"]
+"""What a row is."""
 
 
 class Mixed(NamedTuple):

@@ -21,8 +21,11 @@ Which = Literal[
 ]
 """Who answers: one of the candidates, or all of them together."""
 MIXTURE: Which = "mixture"
+"""All candidates together, each with its share."""
 MEMORY: Which = "memory"
+"""The backbone with its memory."""
 PLAIN: Which = "plain"
+"""The same backbone without one."""
 SIMPLE: tuple[Which, ...] = ("logistic", "neighbours", "kernel", "boosting")
 PARAM: Which = "param"
 """Shown beside the others and never part of an answer: it tells what a memory adds."""

@@ -23,6 +23,7 @@ Measure = Callable[[Learner, Task], Mapping[str, Any]]
 FULL = ("paper", "full")
 """The whole protocol of the paper, or of a suite that no paper has."""
 BUDGETS = ("smoke", "small", *FULL)
+"""How much of a protocol can be run, the least first."""
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 
