@@ -183,6 +183,15 @@ class HMAConfig:
     def ablation(cls, row: str, **changes: Any) -> Self:
         """Return the configuration of one row of the paper's tables.
 
+        | row | queue | slots | neighbours | blocks |
+        |---|---|---|---|---|
+        | 'hma' | yes | yes | yes | 2 |
+        | 'rma' | yes | no | no | 1 |
+        | 'abd' | no | no | yes | 1 |
+        | 'abd+syn' | no | yes | yes | 1 |
+        | 'abd+rma' | yes | no | yes | 2 |
+        | 'param' | no | no | no, and no label embedding | 2 |
+
         Args:
             row: One of 'rma', 'abd', 'abd+syn', 'abd+rma', 'hma', 'param'.
             changes: Fields to set besides; what makes the row that row cannot be changed.

@@ -27,7 +27,10 @@ class HMA(HubMixin, MemoryWriter):
     """Give a backbone a memory of past rows and a memory of learned ones.
 
     ``forward`` reads and takes no labels, so labels cannot leak into a prediction; writing
-    is :meth:`remember`, called after ``optimizer.step()``.
+    is :meth:`remember`, called after ``optimizer.step()``. Its parts are ``backbone``,
+    ``momentum_encoder`` (None where the backbone does not train or there is no queue), ``tokens``,
+    ``real``, ``synthetic`` and ``head``; ``real.nearest`` chooses the stored rows that a query
+    reads, see :class:`hma.retrieval.BestRows`.
 
     Args:
         backbone: Any module that maps a batch to features ``(B, F)``.

@@ -38,10 +38,10 @@ class MemoryWriter(MemoryReader):
     ) -> None:
         """Write a batch into the real memory and move the momentum encoder one step.
 
-        Call it after ``optimizer.step()``. Without a queue it does nothing, so one training
-        loop serves every ablation. Under ``torch.distributed`` the rows of all ranks enter
-        every rank's queue in rank order; every rank must call. Rows whose features are not
-        finite are left out.
+        Call it after ``optimizer.step()``; in eval mode it teaches a trained model. Without a
+        queue it does nothing, so one training loop serves every ablation. Under
+        ``torch.distributed`` the rows of all ranks enter every rank's queue in rank order; every
+        rank must call. Rows whose features are not finite are left out.
 
         Args:
             x: The batch, as the backbone takes it; unused if ``features`` are given.
@@ -119,6 +119,9 @@ class MemoryWriter(MemoryReader):
 
     def forget(self, ids: Tensor) -> int:
         """Take the rows of these samples out of the real memory; return how many there were.
+
+        Every read is then, to the last bit, that of a memory that never had them. What backbone,
+        head and keys learned from them stays.
 
         Args:
             ids: Sample ids, as they were given to :meth:`remember`.
