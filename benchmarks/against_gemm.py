@@ -1,13 +1,15 @@
 """A training step of the head as a share of what the machine's matrix product reaches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+
+import torch
 
 from benchmarks.counts import step_multiply_adds
 from benchmarks.report import Row, Section
 from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Shape, build_head
 from benchmarks.steps import training_step
-from benchmarks.timing import gemm_rate, interleave, square_products
+from hma.training.timing import Timing, interleave
 
 AIM_PERCENT = 70.0
 SIZES = (1024, 2048)
@@ -30,6 +32,23 @@ def against_gemm(quick: bool) -> Section:
         ),
         rows=tuple(_row(shape, sizes, repeats) for shape in shapes),
     )
+
+
+def square_products(sizes: Sequence[int]) -> dict[str, Callable[[], object]]:
+    """Return float32 products of square matrices to time, named by their number of rows."""
+    squares = {str(size): torch.randn(size, size) for size in sizes}
+    return {name: partial(torch.mm, square, square) for name, square in squares.items()}
+
+
+def gemm_rate(timings: Mapping[str, Timing], sizes: Sequence[int]) -> float:
+    """Return multiply-adds per second of the best repeat of the best of the square products.
+
+    Example:
+        >>> timings = {"1024": Timing((0.5, 0.25)), "2048": Timing((8.0,))}
+        >>> gemm_rate(timings, sizes=(1024, 2048)) == 1024**3 / 0.25
+        True
+    """
+    return max(size**3 / timings[str(size)].best for size in sizes)
 
 
 def _row(shape: Shape, sizes: Sequence[int], repeats: int) -> Row:

@@ -7,14 +7,14 @@ from functools import partial
 from torch import Tensor
 
 from benchmarks.counts import naive_step_multiply_adds, step_multiply_adds
-from benchmarks.peak import peak_extra_bytes
 from benchmarks.reference import read_real
 from benchmarks.report import Row, Section
 from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Head, Shape, build_head
 from benchmarks.steps import forget_gradients, training_step
-from benchmarks.timing import interleave
 from hma.memory import SyntheticMemory
 from hma.model import HMA
+from hma.training.tensor_peak import peak_extra_bytes
+from hma.training.timing import interleave
 
 AIMS = ((VIT_SHAPE, 15.0), (RESNET_SHAPE, 15.0), (GRAPH_SHAPE, 5.0))
 MEMORY_AIM = 10.0

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 import torch
 
 from benchmarks.report import Row, Section
-from benchmarks.timing import interleave
 from hma.backbones import GIN
 from hma.data import Split, Task, builtin
 from hma.errors import UserError
 from hma.methods import Method, drop_edge, drop_node, erm, g_mixup, subgraph
 from hma.methods.augmentation.g_mixup import laid_graphs
 from hma.methods.augmentation.graphon import class_graphons
+from hma.training.timing import interleave
 
 DATA, QUICK_DATA = ("IMDB-BINARY", "REDDIT-BINARY"), ("IMDB-BINARY",)
 """TU data sets under ``$HMA_DATA/TU``."""

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.report import Row, Section
-from benchmarks.timing import Timing, interleave
 from hma.config import HMAConfig
 from hma.model import HMA
+from hma.training.timing import Timing, interleave
 
 BATCH, INPUTS, WIDTH, FEATURES, CLASSES = 128, 784, 1024, 128, 10
 

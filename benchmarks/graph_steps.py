@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.report import Row, Section
-from benchmarks.timing import Timing, interleave, using_threads
 from benchmarks.training_loop import synthetic_graphs
 from hma.backbones import gin
 from hma.data import Task, builtin
@@ -19,6 +18,7 @@ from hma.extras import needed
 from hma.methods import erm
 from hma.training import Recipe, fabric_for
 from hma.training.loop import Training
+from hma.training.timing import Timing, interleave, using_threads
 
 SEED, REPEATS = 0, 5
 DATA = ("IMDB-BINARY", "REDDIT-BINARY")

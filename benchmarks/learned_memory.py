@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from benchmarks.report import Row, Section
-from benchmarks.timing import Timing, interleave
 from hma.backbones import backbone_for
 from hma.backbones.by_name import default_backbone
 from hma.config import HMAConfig
@@ -27,6 +26,7 @@ from hma.runs import RunOptions
 from hma.runs.source import prepared_from
 from hma.torchvision_ops import ensure_torchvision
 from hma.training import Recipe, SilentProgress, UserRecipe, fit
+from hma.training.timing import Timing, interleave
 
 SEED, REPEATS = 0, 5
 SIZES, QUICK_SIZES = (150, 650, 4000), (40,)

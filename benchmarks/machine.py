@@ -1,6 +1,5 @@
 """Where and when a measurement was made."""
 
-import os
 import platform
 import subprocess
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 import hma
+from hma.training.machine import load, processor_name, usable_cores
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -53,31 +53,16 @@ def this_machine() -> Machine:
     changes = _git("status", "--porcelain", "--", "src")
     return Machine(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        cpu=_cpu_name(),
-        cores=_usable_cores(),
+        cpu=processor_name(),
+        cores=usable_cores(),
         system=platform.platform(),
         python=platform.python_version(),
         torch=str(torch.__version__),
         hma=hma.__version__,
         commit=commit or None,
         changed=None if changes is None else bool(changes),
-        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        load=load(),
     )
-
-
-def _cpu_name() -> str:
-    facts = Path("/proc/cpuinfo")
-    if facts.exists():
-        for line in facts.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _git(*arguments: str) -> str | None:

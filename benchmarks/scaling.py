@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.report import Row, Section
 from benchmarks.shapes import Shape, build_head
 from benchmarks.steps import training_step
-from benchmarks.timing import interleave
+from hma.training.timing import interleave
 
 BASE = Shape(batch=128, features=128, label=32, classes=10, queue=512, slots_per_class=16)
 QUEUES = tuple(128 * 2**step for step in range(10))  # 128 .. 65,536

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from benchmarks.report import Row, Section
 from benchmarks.shapes import VIT_SHAPE, build_head
-from benchmarks.timing import Timing, interleave
 from hma.model import HMA
 from hma.torchvision_ops import ensure_torchvision
+from hma.training.timing import Timing, interleave
 
 SHAPE = replace(VIT_SHAPE, batch=32)
 BACKBONE = "vit_base_patch32_224"

@@ -17,8 +17,8 @@ from benchmarks.machine import this_machine
 from benchmarks.report import Report, Section
 from benchmarks.scaling import scaling
 from benchmarks.serving import serving
-from benchmarks.timing import using_threads
 from hma.errors import UserError, wrong_choice
+from hma.training.timing import using_threads
 
 BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
     {

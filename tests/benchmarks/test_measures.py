@@ -9,11 +9,11 @@ import torch
 from benchmarks import frozen_backbone, learned_memory, serving
 from benchmarks.scaling import loglog_slope
 from benchmarks.shapes import GRAPH_SHAPE
-from benchmarks.timing import interleave, using_threads
 from hma.backbones import mlp
 from hma.errors import UserError
 from hma.model import HMA
 from hma.training import Recipe
+from hma.training.timing import interleave, using_threads
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])

@@ -175,6 +175,42 @@ def test_colored_mnist_has_five_settings_and_two_backbones(data_root, monkeypatc
     assert seen == [25_000, 25_000]
 
 
+def shapes_of_the_cost_table():
+    table = load_table(ROOT / "experiments" / "cost.py")
+    return table, table.rows["in-turn"].work.__globals__["SHAPES"]
+
+
+def test_every_shape_of_the_cost_table_begins_with_the_same_four_rows():
+    table, shapes = shapes_of_the_cost_table()
+    assert list(table.problems) == list(shapes)
+    for shape in shapes.values():
+        sides = shape.sides(0, 8)
+        assert list(sides)[:4] == ["plain", "PARAM", "HMA-paper", "HMA-default"]
+        assert len(sides) > 4
+        assert all(side.what for side in sides.values())
+        assert {side.recipe.batch_size for side in sides.values()} == {8}
+    whole = shapes["ViT-DTD-part"].sides(0, 256)["HMA-paper"].recipe
+    assert (whole.batch_size, whole.optimizer, whole.eval_batch_size) == (128, "sgd", 128)
+    for task, said in table.published_costs.items():
+        assert said.keys() <= shapes[task].sides(0, 8).keys()
+
+
+def test_part_tuning_of_the_cost_table_trains_what_the_paper_counts():
+    _, shapes = shapes_of_the_cost_table()
+    sides = shapes["ViT-DTD-part"].sides(0, 8)
+    rows = InMemory(torch.zeros(1, 3, 224, 224), torch.zeros(1, dtype=torch.long))
+    names = tuple(map(str, range(47)))
+    task = Task("DTD", "image", names, (3, 224, 224), rows, rows, {"test": rows})
+    trained = {}
+    for name in ("plain", "HMA-paper"):
+        weights = list(sides[name].method(task, 0).module.parameters())
+        trained[name] = sum(one.numel() for one in weights if one.requires_grad)
+    assert trained["plain"] == 768 + 47 * 769  # the CLS token and the head
+    # the paper's 32,381,250 less a head for 21,843 classes that nobody uses
+    assert trained["HMA-paper"] == 32_381_250 - 21_843 * 769
+    assert sum(one.numel() for one in weights) < 119e6
+
+
 @pytest.mark.data
 @pytest.mark.slow
 def test_a_cell_of_strangers_is_a_whole_run_of_hma_train(data_root, monkeypatch):

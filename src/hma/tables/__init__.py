@@ -8,11 +8,13 @@ from hma.tables.measure_cell import absent_data, measure, work
 from hma.tables.memory_row import memory_row
 from hma.tables.pictures import ATTENTION_MAP, SLOT_MAP, AttentionMap, Picture, SlotMap
 from hma.tables.processes import Processes
+from hma.tables.published_cost import PublishedCost
 from hma.tables.results import Failure, Results
 from hma.tables.row_answers import RowAnswers, kept_answers, row_answers
 from hma.tables.run_cells import Board, Outcome, run
 from hma.tables.search_settings import Trial, search
 from hma.tables.slot_map import slot_map
+from hma.tables.step_costs import STEP_COSTS, Side, cost_record, step_costs
 from hma.tables.table import BUDGETS, FULL, Budget, Cell, Job, Problem, Row, Table
 from hma.training import Record
 
@@ -22,6 +24,7 @@ __all__ = [
     "EDGE_HITS",
     "FULL",
     "SLOT_MAP",
+    "STEP_COSTS",
     "AttentionMap",
     "Board",
     "Budget",
@@ -33,15 +36,18 @@ __all__ = [
     "Picture",
     "Problem",
     "Processes",
+    "PublishedCost",
     "Record",
     "Results",
     "Row",
     "RowAnswers",
+    "Side",
     "SlotMap",
     "Table",
     "Trial",
     "absent_data",
     "attention_map",
+    "cost_record",
     "edge_hits",
     "experiments_folder",
     "find_table",
@@ -54,5 +60,6 @@ __all__ = [
     "run",
     "search",
     "slot_map",
+    "step_costs",
     "work",
 ]

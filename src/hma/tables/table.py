@@ -15,6 +15,7 @@ from hma.methods.learner import BackboneFactory, Learner
 from hma.metrics import METRICS
 from hma.tables.ladder import Ladder
 from hma.tables.pictures import Picture
+from hma.tables.published_cost import PublishedCost
 from hma.training import Progress, Recipe, Record
 
 Published = tuple[float, float]
@@ -168,6 +169,7 @@ class Table:
         ranked: For a suite: the row whose ranks over tasks the others are compared with.
         ladders: Rows whose differences say what of a memory's gain is memory.
         pictures: Drawn from what its records measure, see :mod:`hma.tables.pictures`.
+        published_costs: Task -> row -> what the paper says it costs.
         page: Name of the document of its results, which tables may share; its key if not given.
     """
 
@@ -186,6 +188,7 @@ class Table:
     ranked: str | None = None
     ladders: tuple[Ladder, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    published_costs: Mapping[str, Mapping[str, PublishedCost]] = field(default_factory=dict)
     page: str | None = None
 
     def __post_init__(self) -> None:
@@ -226,6 +229,9 @@ class Table:
             for task in numbers:
                 if task not in tasks:
                     yield f"published {row}: " + wrong_choice("task", task, tasks)
+        for task in self.published_costs:
+            if task not in tasks:
+                yield "published_costs: " + wrong_choice("task", task, tasks)
         for task in (task for curve in self.curves.values() for task in curve):
             if task not in tasks:
                 yield "curves: " + wrong_choice("task", task, tasks)

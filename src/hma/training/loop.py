@@ -120,7 +120,7 @@ class Training:
         self.learner.module.train()
         last = min((standing.epoch + 1) * self.per_epoch, self.steps)
         for passes, places in self.order.steps(self.step, last):
-            self._train_on(places, passes)
+            self.train_on(places, passes)
             standing.step += 1
             standing.rows += len(places)
             self.between_steps()
@@ -136,8 +136,8 @@ class Training:
         self.loss_sum.zero_()
         return result
 
-    def _train_on(self, places: Tensor, passes: int) -> None:
-        """Make one step, with ``passes`` whole passes over the rows before it."""
+    def train_on(self, places: Tensor, passes: int) -> None:
+        """Make one step on some rows, with ``passes`` whole passes over all rows before it."""
         rate = self.rate(self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]

@@ -21,7 +21,7 @@ class Sheet:
 
     Args:
         kind: What it shows: 'overview', 'ranks', 'published', 'task', 'contexts', 'splits',
-            'beside', 'checks', 'permuted', 'edge hits', 'candidates' or 'cost'.
+            'beside', 'checks', 'permuted', 'edge hits', 'candidates', 'rows', 'machine' or 'cost'.
         title: In a few words.
         columns: Their headings; the first ``names`` columns name a line.
         lines: Its fields.

@@ -14,6 +14,7 @@ from hma.report.table.edge_hit_sheet import edge_hit_sheet
 from hma.report.table.permuted import permuted_sheet
 from hma.report.table.rank_views import rank_sheet
 from hma.report.table.sheet import Field, Sheet, named_once, titled
+from hma.report.table.step_cost_sheets import step_cost_sheets
 from hma.report.table.table_report import Entry, Group, TableReport
 from hma.tables import FULL
 
@@ -22,6 +23,8 @@ def sheets(report: TableReport) -> tuple[Sheet, ...]:
     """Return every sheet of a report, the most important first."""
     if report.deployments:
         return (*candidate_sheets(report), cost_sheet(report))
+    if report.step_costs:
+        return (*step_cost_sheets(report),)
     found = [sheet for group in report.groups for sheet in _overview(report, group)]
     found += [rank_sheet(report.ranks)] if report.ranks else []
     found += [sheet for group in report.groups for sheet in _published(report, group)]

@@ -16,6 +16,7 @@ from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.permuted import permuted_of
 from hma.report.table.ranks import ranks_of
 from hma.report.table.record_scores import contexts_of, score
+from hma.report.table.step_costs import step_costs_of
 from hma.report.table.table_report import (
     Average,
     Cost,
@@ -53,7 +54,9 @@ def summarise(
     held = {cell: records[cell] for cell in cells if cell in records}
     failed = {cell: failures[cell] for cell in cells if cell in failures and cell not in held}
     shown = with_candidates(table, cells, held)
-    entries = _entries(shown.table, shown.cells, shown.records, failed)
+    costs = step_costs_of(table, held)
+    scored = {cell: one for cell, one in shown.records.items() if cell.task not in costs}
+    entries = _entries(shown.table, shown.cells, scored, failed)
     methods = [n for n in shown.table.rows if any(cell.method == n for cell in shown.cells)]
     tasks = [name for name in table.problems if any(cell.task == name for cell in cells)]
     return TableReport(
@@ -85,6 +88,7 @@ def summarise(
         edge_hits=edge_hits_of(held, table.baseline),
         coverages=coverages_of(held),
         scenes=scenes_of(table, held),
+        step_costs=costs,
     )
 
 

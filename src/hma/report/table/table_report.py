@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hma.report.pictures import Scene
+from hma.report.table.step_costs import StepCosts
 from hma.tables import Failure
 
 Place = tuple[str, str]
@@ -256,6 +257,7 @@ class TableReport:
         edge_hits: By task, test split and row, where it was measured.
         coverages: By task and row, where it was measured.
         scenes: Its pictures.
+        step_costs: By task, of a table that compares costs.
     """
 
     key: str
@@ -286,6 +288,7 @@ class TableReport:
     edge_hits: Mapping[tuple[str, str, str], EdgeHits] = field(default_factory=dict)
     coverages: Mapping[Place, Coverage] = field(default_factory=dict)
     scenes: tuple[Scene, ...] = ()
+    step_costs: Mapping[str, StepCosts] = field(default_factory=dict)
 
     @property
     def has_published(self) -> bool:

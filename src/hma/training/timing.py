@@ -2,10 +2,9 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
 import torch
@@ -47,15 +46,18 @@ class Timing:
         return 1000 * self.median
 
 
-def interleave(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Timing]:
+def interleave(
+    sides: Mapping[str, Callable[[], object]], repeats: int, *, warm: bool = False
+) -> dict[str, Timing]:
     """Time every side ``repeats`` times in turn (A, B, A, B, ...), after one untimed round.
 
     Args:
         sides: What to time, by name.
         repeats: Rounds.
+        warm: Every side has run already, so no round is left untimed.
     """
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
-    for side in sides.values():
+    for side in () if warm else sides.values():
         side()
     with _without_garbage_collection():
         for _ in range(repeats):
@@ -65,23 +67,6 @@ def interleave(sides: Mapping[str, Callable[[], object]], repeats: int) -> dict[
                 taken = time.perf_counter() - clock, time.process_time() - processor
                 seconds[name].append(taken)
     return {name: Timing(*zip(*taken, strict=True)) for name, taken in seconds.items()}
-
-
-def square_products(sizes: Sequence[int]) -> dict[str, Callable[[], object]]:
-    """Return float32 products of square matrices to time, named by their number of rows."""
-    squares = {str(size): torch.randn(size, size) for size in sizes}
-    return {name: partial(torch.mm, square, square) for name, square in squares.items()}
-
-
-def gemm_rate(timings: Mapping[str, Timing], sizes: Sequence[int]) -> float:
-    """Return multiply-adds per second of the best repeat of the best of the square products.
-
-    Example:
-        >>> timings = {"1024": Timing((0.5, 0.25)), "2048": Timing((8.0,))}
-        >>> gemm_rate(timings, sizes=(1024, 2048)) == 1024**3 / 0.25
-        True
-    """
-    return max(size**3 / timings[str(size)].best for size in sizes)
 
 
 @contextmanager
