@@ -14,6 +14,7 @@ from benchmarks.graph_steps import graph_steps
 from benchmarks.learned_memory import frozen_images, trained_tables
 from benchmarks.linear import linear
 from benchmarks.machine import this_machine
+from benchmarks.processes import processes
 from benchmarks.report import Report, Section
 from benchmarks.scaling import scaling
 from benchmarks.serving import serving
@@ -25,6 +26,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
         "naive": against_naive,
         "gemm": against_gemm,
         "scaling": scaling,
+        "processes": processes,
         "serving": serving,
         "frozen": frozen_backbone,
         "linear": linear,

@@ -9,7 +9,7 @@ from benchmarks import BENCHMARKS, Report, Section, run
 from benchmarks.frozen_backbone import SETUPS
 from benchmarks.learned_memory import QUICK_SIZES
 from benchmarks.linear import QUICK_MEMORIES
-from benchmarks.scaling import QUICK_BATCHES, QUICK_QUEUES
+from benchmarks.scaling import QUICK_BATCHES, QUICK_OTHERS, QUICK_QUEUES
 
 pytestmark = pytest.mark.slow
 
@@ -37,11 +37,12 @@ def test_every_benchmark_reports(report, lines):
 def test_every_row_is_there(report):
     rows = {section.name: len(section.rows) for section in report.sections}
     serving = 0 if section(report, "serving").skipped else 2
-    points = len(QUICK_QUEUES) + 2 * len(QUICK_BATCHES)
+    points = len(QUICK_QUEUES) + 2 * len(QUICK_BATCHES) + 3 * QUICK_OTHERS
     assert rows == {
         "naive": 3,
         "gemm": 3,
         "scaling": points,
+        "processes": 2,
         "serving": serving,
         "frozen": len(SETUPS),
         "linear": len(QUICK_MEMORIES),

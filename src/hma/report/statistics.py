@@ -93,6 +93,21 @@ def paired_t_test(differences: Sequence[float]) -> float | None:
     return float(2 * needed("scipy.stats", "the report").t.sf(scaled, count - 1))
 
 
+def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Return a mean and its Student interval; the ends of a single value are not known.
+
+    Example:
+        >>> student_interval([1.0, 2.0, 3.0])
+        Interval(value=2.0, low=-0.484..., high=4.484...)
+    """
+    mean, count = float(np.mean(values)), len(values)
+    if count < 2:
+        return Interval(mean, np.nan, np.nan)
+    error = float(np.std(values, ddof=1)) / np.sqrt(count)
+    reach = float(needed("scipy.stats", "the report").t.ppf((1 + level) / 2, count - 1)) * error
+    return Interval(mean, mean - reach, mean + reach)
+
+
 def bootstrap_over_seeds(
     metrics: Sequence[Sequence[OfWeights]],
     *,

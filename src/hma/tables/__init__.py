@@ -6,7 +6,7 @@ from hma.tables.experiment_files import experiments_folder, find_table, load_tab
 from hma.tables.ladder import Ladder
 from hma.tables.measure_cell import absent_data, measure, work
 from hma.tables.memory_row import memory_row
-from hma.tables.pictures import ATTENTION_MAP, SLOT_MAP, AttentionMap, Picture, SlotMap
+from hma.tables.pictures import ATTENTION_MAP, SLOT_MAP, AttentionMap, Picture, SizeSweep, SlotMap
 from hma.tables.processes import Processes
 from hma.tables.published_cost import PublishedCost
 from hma.tables.results import Failure, Results
@@ -42,6 +42,7 @@ __all__ = [
     "Row",
     "RowAnswers",
     "Side",
+    "SizeSweep",
     "SlotMap",
     "Table",
     "Trial",

@@ -223,18 +223,17 @@ class Table:
                 if task not in tasks:
                     yield f"budget {name}: " + wrong_choice("per_task", task, tasks)
         yield from self._wrong_rows()
-        for row, numbers in self.published.items():
+        for row in self.published:
             if row not in rows:
                 yield "published: " + wrong_choice("row", row, rows)
-            for task in numbers:
-                if task not in tasks:
-                    yield f"published {row}: " + wrong_choice("task", task, tasks)
-        for task in self.published_costs:
+        mentioned = [
+            (f"published {row}", t) for row, cells in self.published.items() for t in cells
+        ]
+        mentioned += [("published_costs", task) for task in self.published_costs]
+        mentioned += [("curves", task) for curve in self.curves.values() for task in curve]
+        for kind, task in mentioned:
             if task not in tasks:
-                yield "published_costs: " + wrong_choice("task", task, tasks)
-        for task in (task for curve in self.curves.values() for task in curve):
-            if task not in tasks:
-                yield "curves: " + wrong_choice("task", task, tasks)
+                yield f"{kind}: " + wrong_choice("task", task, tasks)
 
     def _wrong_rows(self) -> Iterator[str]:
         for name, row in self.rows.items():

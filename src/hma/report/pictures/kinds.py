@@ -6,7 +6,7 @@ from typing import assert_never
 from hma.report.pictures.attention_map import attention_scenes
 from hma.report.pictures.scene import Scene
 from hma.report.pictures.slot_map import slot_scenes
-from hma.tables import AttentionMap, Cell, Picture, Record, SlotMap, Table
+from hma.tables import AttentionMap, Cell, Picture, Record, SizeSweep, SlotMap, Table
 
 
 def scenes_of(table: Table, records: Mapping[Cell, Record]) -> tuple[Scene, ...]:
@@ -24,4 +24,6 @@ def _scenes(picture: Picture, table: Table, records: Mapping[Cell, Record]) -> I
         return slot_scenes(picture, table, records)
     if isinstance(picture, AttentionMap):
         return attention_scenes(picture, table, records)
+    if isinstance(picture, SizeSweep):
+        return iter(())  # made of scores, see hma/report/table/sweep_scenes.py
     assert_never(picture)

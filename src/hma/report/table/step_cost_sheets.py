@@ -33,8 +33,9 @@ def step_cost_sheets(report: TableReport) -> Iterator[Sheet]:
 def _shape(task: str, costs: StepCosts) -> Sheet:
     plain = next(iter(costs.rows))
     lines = tuple(_line(name, row) for name, row in costs.rows.items())
-    columns = ("row", "weights", "trainable", "peak, MiB", f"{numbers.TIMES} {plain}")
-    columns += ("step, ms", f"{numbers.TIMES} {plain}", "answer, ms", f"{numbers.TIMES} {plain}")
+    over = f"{numbers.TIMES} {plain}"
+    columns = ["row", "weights", "trainable"]
+    columns += [name for unit in ("peak, MiB", "step, ms", "answer, ms") for name in (unit, over)]
     note = (
         "Median of the rounds, with the quartiles below; ratios are taken round by round. An "
         "answer is one row's share of a batch of test rows. Once: what follows training, such as "

@@ -254,8 +254,7 @@ class TableReport:
         beside: Other metrics of the table -> by task and row, in the row's own context.
         selected_by_metric: Whether the metric selects epochs; rows with work of their own differ.
         permuted: Change of the score, by task and row, where labels of stored rows were permuted.
-        edge_hits: By task, test split and row, where it was measured.
-        coverages: By task and row, where it was measured.
+        edge_hits, coverages: By task, test split and row, and by task and row, where measured.
         scenes: Its pictures.
         step_costs: By task, of a table that compares costs.
     """
