@@ -226,9 +226,7 @@ class Table:
         for row in self.published:
             if row not in rows:
                 yield "published: " + wrong_choice("row", row, rows)
-        mentioned = [
-            (f"published {row}", t) for row, cells in self.published.items() for t in cells
-        ]
+        mentioned = [(f"published {row}", t) for row, at in self.published.items() for t in at]
         mentioned += [("published_costs", task) for task in self.published_costs]
         mentioned += [("curves", task) for curve in self.curves.values() for task in curve]
         for kind, task in mentioned:
