@@ -43,7 +43,7 @@ def attention_scenes(
             title=f"{picture.title}: {task}",
             panels=tuple(panels),
             columns=1,
-            finding=" ".join(sentences),
+            finding="\n".join(sentences),
             checks=tuple(checks),
             about=ABOUT,
         )

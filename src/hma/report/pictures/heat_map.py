@@ -26,9 +26,9 @@ def heat_map(panel: HeatMap, width: float, *, asked: bool) -> tuple[list[Markup]
     """
     rows, columns = len(panel.rows), len(panel.columns)
     left = 30 + LETTER * max((len(name) for name, _ in panel.row_groups), default=0)
-    turned = sum(len(name) for name, _ in panel.column_groups) * LETTER > width - left
     top = 20.0
     wide = (width - left) / max(columns, 1)
+    turned = any(LETTER * len(name) > wide * count for name, count in panel.column_groups)
     tall = min(wide if rows < 30 else max(wide, 4.0), TALLEST + 18 * panel.written)
     right, bottom = left + wide * columns, top + tall * rows
     box = {"x": left, "y": top, "width": right - left, "height": bottom - top}

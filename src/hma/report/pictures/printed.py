@@ -81,7 +81,9 @@ def _text(text: str) -> str:
 
 
 def _draw(part: Any, scene: Scene) -> None:
-    said = "\n".join(textwrap.wrap(_text(scene.finding), LETTERS))
+    said = "\n".join(
+        part for line in scene.finding.splitlines() for part in textwrap.wrap(_text(line), LETTERS)
+    )
     part.suptitle(_text(scene.title), fontsize=9.5, fontweight="bold")
     columns = min(scene.columns, len(scene.panels))
     axes = part.subplots(_lines(scene), columns, squeeze=False).flatten().tolist()

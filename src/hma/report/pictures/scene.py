@@ -171,7 +171,7 @@ class Scene:
         title: What it shows.
         panels: In reading order.
         columns: Panels beside each other.
-        finding: What the numbers say, in a sentence or two; empty for none.
+        finding: What the numbers say, a line for each row; empty for none.
         checks: The numbers.
         about: How it was made.
     """

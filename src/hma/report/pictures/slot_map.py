@@ -41,7 +41,7 @@ def slot_scenes(picture: SlotMap, table: Table, records: Mapping[Cell, Record]) 
             name=f"slots-{task}",
             title=f"{picture.title}: {task}",
             panels=tuple(panels),
-            finding=" ".join(_finding(row, numbers) for row, numbers in found.items()),
+            finding="\n".join(_finding(row, numbers) for row, numbers in found.items()),
             checks=tuple(checks),
             about=ABOUT,
         )
@@ -58,11 +58,18 @@ def _finding(row: str, numbers: Mapping[str, Measured]) -> str:
     keep = "keep apart from real features" if apart.beyond else "do not keep apart from real ones"
     return (
         f"{row}: slots of a class {lie} (silhouette {fixed(own.mean, 2)}, by chance "
-        f"{fixed(own.chance, 2)}); slots {among} the real features of their class "
-        f"({percent(near.mean, 0)} have a nearest one of it, by chance {percent(near.chance, 0)}) "
-        f"and {keep} ({percent(apart.mean, 0)} are nearest to a slot, by chance "
-        f"{percent(apart.chance, 0)})."
+        f"{fixed(own.chance, 2)}{_of_shown(numbers)}); slots {among} the real features of their "
+        f"class ({percent(near.mean, 0)} have a nearest one of it, by chance "
+        f"{percent(near.chance, 0)}) and {keep} ({percent(apart.mean, 0)} are nearest to a slot, "
+        f"by chance {percent(apart.chance, 0)})."
     )
+
+
+def _of_shown(numbers: Mapping[str, Measured]) -> str:
+    if not {"silhouette of shown", "silhouette on map"} <= numbers.keys():
+        return ""
+    shown, drawn = numbers["silhouette of shown"], numbers["silhouette on map"]
+    return f"; of the classes shown {fixed(shown.mean, 2)}, on the map {fixed(drawn.mean, 2)}"
 
 
 def _panels(row: str, task: str, seed: int, found: Mapping[str, Any]) -> list[Plot]:

@@ -48,7 +48,7 @@ def _budget(report: TableReport, figures: Mapping[str, str]) -> list[str]:
     ]
     parts += [f"> {plain(warning)}" for warning in report.warnings]
     parts += [f"![{plain(text)}]({name})" for name, text in figures.items()]
-    parts += [plain(scene.finding) for scene in report.scenes if scene.finding]
+    parts += [plain(line) for scene in report.scenes for line in scene.finding.splitlines()]
     top = overviews(found)
     for place, sheet in enumerate(top):
         parts += _sheet(sheet, note=place == len(top) - 1)

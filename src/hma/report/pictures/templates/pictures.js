@@ -5,12 +5,15 @@ for (const scene of document.querySelectorAll(".scene")) {
   const say = (parts) => {
     glass.replaceChildren();
     for (const [words, key] of parts) {
+      const told = document.createElement("div");
+      told.className = "told";
+      glass.append(told);
       const shown = key ? examples[key] : null;
       if (shown && shown[0]) {
         const image = document.createElement("img");
         image.src = shown[0];
         image.alt = "";
-        glass.append(image);
+        told.append(image);
       }
       const box = document.createElement("div");
       for (const line of shown && shown[1] ? [...words, shown[1]] : words) {
@@ -18,7 +21,7 @@ for (const scene of document.querySelectorAll(".scene")) {
         text.textContent = line;
         box.append(text);
       }
-      glass.append(box);
+      told.append(box);
     }
   };
   for (const panel of scene.querySelectorAll(".view")) {
