@@ -134,7 +134,9 @@ def test_documents_hold_a_drawing_for_each_picture_and_link_it(tmp_path):
         assert "<b>tulip" not in found[name]
     assert found == documents([table], results)
     drawn = found["T9-small-attention-left.svg"]
-    assert drawn.count("h1v1h-1z") == 18 * 30
+    shapes = re.findall(r"M(\d+) (\d+)h(\d+)v1h-\3", drawn)
+    fields = [(int(y), int(x) + more) for x, y, n in shapes for more in range(int(n))]
+    assert sorted(fields) == [(row, column) for row in range(18) for column in range(30)]
     assert "data-fields" not in drawn
 
 

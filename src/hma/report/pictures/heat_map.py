@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from markupsafe import Markup
 
@@ -11,7 +11,7 @@ from hma.report.numbers import fixed
 from hma.report.pictures.scene import Groups, HeatMap, Line
 from hma.report.svg import tag
 
-LEVELS = 24
+LEVELS = 16
 """Shades; the numbers themselves are shown beside them."""
 LETTER, TALLEST = 6.2, 20.0
 
@@ -56,14 +56,23 @@ def heat_map(panel: HeatMap, width: float, *, asked: bool) -> tuple[list[Markup]
 
 
 def _shades(panel: HeatMap) -> Iterator[tuple[float, str]]:
-    """Yield each opacity with the fields that have it."""
+    """Yield each opacity with the fields that have it; neighbours in a row are one shape."""
     low, high = panel.reach
-    fields: dict[int, list[str]] = {}
-    for row, column, value in panel.numbered:
-        level = round(LEVELS * (value - low) / ((high - low) or 1.0))
-        fields.setdefault(level, []).append(f"M{column} {row}h1v1h-1z")
-    for level, drawn in sorted(fields.items()):
+    shapes: dict[int, list[str]] = {}
+    for row, line in enumerate(panel.values):
+        levels = [None if v is None else _level(v, low, high) for v in line]
+        column = 0
+        for level, fields in groupby(levels):
+            count = len(list(fields))
+            if level is not None:
+                shapes.setdefault(level, []).append(f"M{column} {row}h{count}v1h-{count}")
+            column += count
+    for level, drawn in sorted(shapes.items()):
         yield level / LEVELS, "".join(drawn)
+
+
+def _level(value: float, low: float, high: float) -> int:
+    return round(LEVELS * (value - low) / ((high - low) or 1.0))
 
 
 def _data(panel: HeatMap) -> dict[str, object]:
