@@ -69,9 +69,9 @@ def test_each_reading_is_a_number_of_each_seed_with_students_interval():
 
 
 def test_a_rise_and_fall_holds_and_more_spread_with_real_memory_is_denied():
-    outcomes = [check.outcome for check in scene_of(noisy).checks]
-    assert outcomes == ["holds", "holds", "denied", "holds"]
-    assert "Too many slots hurt: holds." in scene_of(noisy).finding
+    scene = scene_of(noisy)
+    assert [check.outcome for check in scene.checks] == ["holds", "holds", "denied", "holds"]
+    assert f"Too many slots hurt: holds, {scene.checks[1].measured}." in scene.finding
 
 
 def test_the_same_score_everywhere_leaves_all_open():

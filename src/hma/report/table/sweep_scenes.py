@@ -57,7 +57,7 @@ def sweep_scenes(table: Table, entries: Entries) -> Iterator[Scene]:
 
 def _scene(picture: SizeSweep, metric: str, task: str, entries: Entries) -> Scene:
     checks = tuple(_checks(picture, task, entries))
-    said = [f"{check.what.partition(':')[0]}: {check.outcome}." for check in checks]
+    said = [f"{c.what.partition(':')[0]}: {c.outcome}, {c.measured}." for c in checks]
     return Scene(
         name=f"sizes-{task}",
         title=f"{picture.title}: {task}",
