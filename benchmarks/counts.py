@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from benchmarks.shapes import Shape
 
-FLOAT, WHOLE = 4, 8
-"""Bytes of a number, and of an id."""
+FLOAT = 4
+"""Bytes of a number."""
 
 
 class Part(NamedTuple):
@@ -114,25 +114,3 @@ def naive_step_multiply_adds(shape: Shape) -> int:
     b, d, m = shape.batch, shape.token, shape.queue
     naive = forward_multiply_adds(shape) + 2 * (b - 1) * m * d**2 + 2 * b * d
     return 3 * naive
-
-
-def collective_bytes(shape: Shape, processes: int) -> dict[str, int]:
-    """Return what a process hands to the others in a step, by purpose; nothing if it is alone.
-
-    Each of ``P`` processes has ``B`` rows. Gradients of the weights, which are averaged whatever
-    the model, are not in it.
-
-    Example:
-        >>> shape = Shape(batch=2, features=6, label=2, classes=3, queue=4, slots_per_class=1)
-        >>> collective_bytes(shape, processes=2)
-        {'keys and values of the batch': 144, 'their gradients': 256, 'rows to remember': 96}
-    """
-    if processes == 1:
-        return {}
-    b, d, f = shape.batch, shape.token, shape.features
-    found = {}
-    if shape.batch_attention:
-        found["keys and values of the batch"] = 2 * (FLOAT * b * d + WHOLE)
-        found["their gradients"] = 2 * FLOAT * processes * b * d
-    found["rows to remember"] = FLOAT * b * f + 2 * WHOLE * b + 2 * WHOLE
-    return found

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.counts import collective_bytes
+from benchmarks.messages import messages
 from benchmarks.report import Row, Section
 from benchmarks.scaling import BASE
 from benchmarks.shapes import Shape, build_head
@@ -34,8 +34,8 @@ def processes(quick: bool) -> Section:
         method=(
             f"{BASE} in every process, one thread each, gloo on this machine; the median step of "
             "the first process. Handed over: bytes that a process gives to the others in a step, "
-            "by benchmarks.counts; gradients: those of the weights, which any model averages. More "
-            "processes than cores share them, and say nothing of the speed of a step."
+            "by benchmarks.messages; gradients: those of the weights, which any model averages. "
+            "More processes than cores share them, and say nothing of the speed of a step."
         ),
         rows=tuple(_row(BASE, count, repeats) for count in counts[: 2 if quick else None]),
     )
@@ -47,11 +47,16 @@ def _row(shape: Shape, count: int, repeats: int) -> Row:
         "processes": count,
         "rows": count * shape.batch,
         "step_ms": 1000 * seconds_of_a_step(shape, count, repeats),
-        "handed_over_KiB": sum(collective_bytes(shape, count).values()) / 2**10,
+        "handed_over_KiB": _handed_over(shape, count) / 2**10,
         "gradients_KiB": 4 * weights / 2**10 if count > 1 else 0.0,
         "cores": usable_cores(),
         "repeats": repeats,
     }
+
+
+def _handed_over(shape: Shape, count: int) -> int:
+    """Return the bytes of a step, without the gradients of the weights."""
+    return sum(one.size for one in messages("paper", shape, count, trained=0))
 
 
 def seconds_of_a_step(shape: Shape, count: int, repeats: int) -> float:

@@ -6,12 +6,15 @@ written to ``<folder>/<case>-<rank>.pt`` for the test to compare.
 
 import os
 import sys
+from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -166,7 +169,77 @@ def slots(rank):
     return model.memory_state().slots, features
 
 
+COUNTED = {
+    "paper": ("hma", {}),
+    "added": ("vote", {}),
+    "default": ("vote", {"vote": "mixed", "slots_per_class": 0}),
+}
+"""Designs whose messages are counted: row of ``SIZES``, changes."""
+
+
+def messages(design):
+    """Count what a step hands to torch.distributed, operation by operation, in bytes."""
+
+    def case(rank):
+        row, changes = COUNTED[design]
+        model = counted_model(row, changes)
+        wrapped = DistributedDataParallel(model, **{without_buffers(): False})
+        wrapped.register_comm_hook(None, allreduce_hook)  # gradients too go through Python then
+        x, y = (values[half(rank)] for values in batch(0))
+        ids = torch.arange(BATCH)[half(rank)]
+        if not model.config.mixes:
+            model.remember(x, y, ids=ids)  # a batch that no row of is stored has no vote
+        with counting() as found:
+            cross_entropy(wrapped(x, ids=ids), y).backward()
+            if not model.config.mixes:
+                model.remember(x, y, ids=ids)
+        with counting() as later:
+            if model.config.mixes:
+                model.learn_memory([batch(0)], held_out=[batch(1)])
+        return found, later
+
+    return case
+
+
+def counted_model(row, changes):
+    sizes = SIZES[row] | changes
+    make = HMAConfig.paper if row == "hma" else HMAConfig
+    own = {"label_dim": 4, "num_heads": 2} if row == "hma" else {}
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
+    return HMA(backbone, CLASSES, make(**sizes, **own), feature_dim=WIDTH).double()
+
+
+def without_buffers():
+    known = signature(DistributedDataParallel.__init__).parameters
+    return "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+
+
+@contextmanager
+def counting():
+    """Within the block, note each operation and the bytes that this process hands over."""
+    found = []
+    before = {name: getattr(dist, name) for name in ("all_gather", "all_reduce", "broadcast")}
+
+    def noted(name, place):
+        def call(*arguments, **options):
+            tensor = arguments[place]
+            found.append((name, tensor.numel() * tensor.element_size()))
+            return before[name](*arguments, **options)
+
+        return call
+
+    try:
+        for name in before:
+            setattr(dist, name, noted(name, 1 if name == "all_gather" else 0))
+        yield found
+    finally:
+        for name, own in before.items():
+            setattr(dist, name, own)
+
+
 CASES = {
+    **{f"messages {design}": messages(design) for design in COUNTED},
     "slots": slots,
     "rows": rows,
     "gradients": gradients,

@@ -9,6 +9,9 @@ import distributed_worker as worker
 import pytest
 import torch
 
+from benchmarks.messages import messages
+from benchmarks.shapes import Shape
+
 ABLATIONS = worker.ABLATIONS
 
 
@@ -138,3 +141,26 @@ def test_ranks_built_from_different_seeds_end_with_the_same_weights_and_memory(r
     assert_close_state(first, second, names=shared)
     slow = {name for name in first if name.startswith("momentum_encoder.")}
     assert bool(slow) == ("queue_size" in worker.SIZES[row])
+
+
+# ----------------------------------------------------------------------- what is sent
+
+
+@pytest.mark.parametrize("design", worker.COUNTED)
+def test_a_step_hands_over_the_messages_of_the_formulas(results, design):
+    row, changes = worker.COUNTED[design]
+    model = worker.counted_model(row, changes)
+    shape = Shape(
+        batch=worker.BATCH // worker.RANKS,
+        features=worker.WIDTH,
+        label=4,
+        classes=worker.CLASSES,
+        queue=16,
+        slots_per_class=2,
+    )
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    told = messages(design, shape, worker.RANKS, trained, number=8, key=4)
+    wanted = sorted((one.collective, one.size) for one in told)
+    for found, later in results[f"messages {design}"]:
+        assert sorted(found) == wanted
+        assert later == [], "each process learns the memory by itself"

@@ -223,7 +223,7 @@ class MemoryRead(nn.Module):
         # DIFF[paper 3, Eq. 2]: printed as V + ..., which has one row per memory entry; the
         # residual that fits is the query.
         hidden = tokens + self.dropout(mixed)
-        shares = None if found is None else found._replace(places=places)
+        shares = None if found is None else Weights(found.own, found.memory, places)
         return hidden + self.feed_forward(self.norm_hidden(hidden)), shares
 
     def _attend(
@@ -238,7 +238,8 @@ class MemoryRead(nn.Module):
             if around.alone is not None:
                 hidden = around.alone & ~self._own_rows(around)
                 none = torch.zeros(hidden.shape, dtype=own.keys.dtype, device=hidden.device)
-                own = own._replace(bias=none.masked_fill(hidden, float("-inf")))  # (B, all)
+                hiding = none.masked_fill(hidden, float("-inf"))  # (B, all)
+                own = Projected(own.keys, own.values, hiding)
             scores = own.scores(queries)  # (H, B, B)
         seen = scores.shape[-1]
         if memory is not None:

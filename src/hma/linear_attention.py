@@ -54,7 +54,7 @@ class LinearRead(MemoryRead):
     def project(self, tokens: Tensor, bias: Tensor | None = None) -> Projected:
         """Turn memory rows ``(N, D)`` into keys and values, and these into a summary."""
         rows = self._rows(tokens, bias)
-        return rows._replace(summary=self.summarised(rows))
+        return Projected(rows.keys, rows.values, rows.bias, self.summarised(rows))
 
     def summarised(self, rows: Projected) -> Projected:
         """Return each direction as a row ``(H, R, D/H)``, its bias ``(H, 1, R)``."""
@@ -132,7 +132,7 @@ class LinearRead(MemoryRead):
     ) -> tuple[Tensor, Weights]:
         """Read a memory of which each query sees rows of its own: no one summary serves them."""
         assert memory.bias is not None
-        _, found = self._attend(queries, around, memory._replace(bias=None, summary=None), True)
+        _, found = self._attend(queries, around, Projected(memory.keys, memory.values), True)
         assert found is not None
         assert found.memory is not None
         left = found.memory * memory.bias.exp()  # (H, B, N): what is hidden weighs nothing

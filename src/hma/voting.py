@@ -215,9 +215,9 @@ class VotingRead(nn.Module):
         logits, weights, mixed = self(features, groups, keys)
         none = keys.new_zeros(1, len(keys), 1)
         heard = none[0, :, 0] + sum(one[0].sum(dim=-1) for one in weights)
-        shares = [Weights(none, one) for one in weights]
-        rows = shares.pop(0)._replace(places=places) if memories.real is not None else None
-        return Ballot(logits, heard, rows, shares[0] if shares else None, mixed)
+        rows = Weights(none, weights[0], places) if memories.real is not None else None
+        others = [Weights(none, one) for one in weights[0 if rows is None else 1 :]]
+        return Ballot(logits, heard, rows, others[0] if others else None, mixed)
 
     def joined(self, headed: Tensor, ballot: Ballot) -> Tensor:
         """Return what the head said and the vote together; where no row voted, the head alone."""

@@ -10,12 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.against_naive import classify_naively
 from benchmarks.counts import (
-    collective_bytes,
     forward_multiply_adds,
     forward_parts,
     naive_step_multiply_adds,
     step_multiply_adds,
 )
+from benchmarks.messages import messages
 from benchmarks.shapes import GRAPH_SHAPE, VIT_SHAPE, Shape, build_head
 from benchmarks.steps import training_step
 
@@ -120,8 +120,9 @@ def test_what_a_process_hands_over_is_counted(monkeypatch, shape, processes):
     head = build_head(shape)
     world = SameRowsEverywhere(monkeypatch, processes)
     training_step(head)
-    assert world.total == sum(collective_bytes(shape, processes).values())
+    told = messages("paper", shape, processes, trained=0)  # without gradients of the weights
+    assert world.total == sum(one.size for one in told)
 
 
 def test_a_process_that_is_alone_hands_nothing_over():
-    assert collective_bytes(SMALL, 1) == {}
+    assert messages("paper", SMALL, 1, trained=10) == []
