@@ -21,7 +21,7 @@ CLASSES = tuple(2 * 2**step for step in range(9))  # 2 .. 512
 FEATURES = tuple(32 * 2**step for step in range(6))  # 32 .. 1,024
 QUICK_QUEUES = (128, 512, 2048)
 QUICK_BATCHES = (32, 64, 128)
-QUICK_OTHERS = 2
+QUICK_OTHERS = 3
 
 
 def scaling(quick: bool) -> Section:

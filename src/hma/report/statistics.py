@@ -103,7 +103,7 @@ def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Interval(mean, np.nan, np.nan)
-    error = float(np.std(values, ddof=1)) / np.sqrt(count)
+    error = float(np.std(values, ddof=1) / np.sqrt(count))
     reach = float(needed("scipy.stats", "the report").t.ppf((1 + level) / 2, count - 1)) * error
     return Interval(mean, mean - reach, mean + reach)
 
