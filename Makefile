@@ -4,7 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test lint types format bench results docs clean
+WHEEL := .venv-wheel
+OLDEST := .venv-oldest
+TESTS := $(addprefix tests/,test_attention.py test_checkpoint.py test_compile_export.py test_config.py \
+	test_distributed.py test_explain.py test_files.py test_hub.py test_index.py test_keyed_rows.py test_model.py \
+	test_momentum.py test_queue.py test_row_values.py test_slots.py test_tensor_files.py test_voting.py \
+	estimator training backbones metrics methods data serve cli/test_main.py cli/test_completion.py \
+	cli/test_outputs.py cli/test_option_problems.py runs/test_run_card.py runs/test_deployment.py \
+	tables/test_table_run.py)
+EXTRAS := tables,ray,vision,graph,chem,text,serve,hub,labels,index,export
+
+.PHONY: quickstart test lint types format bench results docs package oldest clean
 
 quickstart: $(VENV)/.user
 	$(BIN)/hma quickstart
@@ -33,6 +43,21 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "first page: build/site/index.html"
 
+# Minutes: build both archives, install the wheel into a fresh environment and be its first user.
+package: $(VENV)/.dev
+	rm -rf dist $(WHEEL)
+	$(BIN)/python -m build --no-isolation
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install --quiet -c constraints.txt "$$(echo dist/*.whl)[cli]" mypy
+	sh tests/first_user.sh $(CURDIR)/$(WHEEL)/bin
+
+# Half an hour: the oldest versions that install together, with the tests that touch other packages.
+oldest:
+	rm -rf $(OLDEST)
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet -c constraints-oldest.txt -e '.[$(EXTRAS)]' pytest hypothesis httpx2
+	$(OLDEST)/bin/python -m pytest -W default -m "not slow" $(TESTS)
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -49,4 +74,4 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@ $(VENV)/.user $(VENV)/.docs
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(WHEEL) $(OLDEST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

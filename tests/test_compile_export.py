@@ -163,7 +163,7 @@ def test_inductor_predicts_and_learns_as_the_eager_model(design):
 
 
 def exported(model):
-    return torch.export.export(model, (X,), dynamic_shapes={"x": {0: Dim("batch")}})
+    return torch.export.export(model, (X,), dynamic_shapes={"x": {0: Dim.DYNAMIC}})
 
 
 def rows_projected(program):
@@ -250,7 +250,7 @@ def test_onnxruntime_predicts_as_the_eager_model_for_every_batch_size(tmp_path, 
     onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'hma-torch[export]'")
     model = filled(context=context)
     model.freeze_memory()
-    shapes = {"x": {0: Dim("batch")}}
+    shapes = {"x": {0: Dim.DYNAMIC}}
     program = torch.onnx.export(model, (X,), dynamo=True, dynamic_shapes=shapes, verbose=False)
     program.save(tmp_path / "model.onnx")
     options = onnxruntime.SessionOptions()
