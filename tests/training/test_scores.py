@@ -12,7 +12,7 @@ from training_cases import MEMORY, Plain, memory_learner, plain_learner, small_t
 from hma.data import InMemory
 from hma.errors import UserError
 from hma.metrics import scores
-from hma.training import evaluate, evaluation_order, predictions
+from hma.training import evaluate, evaluation, evaluation_order, predictions
 
 
 @st.composite
@@ -114,6 +114,19 @@ def test_scores_come_for_every_context_of_the_learner():
         logits = loop_over(learner.model, task.tests["near"].x[order], 16, context)
         assert values == pytest.approx(scores(logits, task.tests["near"].labels[order]))
     assert found["batch"] != found["alone"]
+
+
+def test_rows_are_encoded_once_for_all_contexts_unless_features_are_too_many(monkeypatch):
+    task = small_task()
+    learner = memory_learner(task)
+    split = Counting(task.tests["near"].x, task.tests["near"].labels)
+    once = evaluate(learner, split, batch_size=16)
+    assert split.asked == 50
+    monkeypatch.setattr(evaluation, "MOST_KEPT", 50 * learner.model.feature_dim - 1)
+    each = evaluate(learner, split, batch_size=16)
+    assert split.asked == 50 + 3 * 50
+    for context, values in each.items():
+        assert once[context] == pytest.approx(values, rel=1e-5)
 
 
 @torch.no_grad()

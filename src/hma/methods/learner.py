@@ -44,6 +44,9 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
 
     'batch' and 'batch-sorted' differ in the order of rows alone, and the loop sees to that.
     """
+    contexts_share_features: bool = False
+    """Whether contexts differ only in what is done with the features of an output, so that these
+    can stand in for the rows in all of them."""
 
     def __init__(self, module: nn.Module, target: Target) -> None:
         if not callable(getattr(module, "output", None)):

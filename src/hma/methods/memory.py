@@ -42,6 +42,8 @@ class WithMemory(Learner):
             rows see their batch; 0 leaves it out.
     """
 
+    contexts_share_features = True
+
     def __init__(self, model: HMA, *, alone: bool = False, anchors: int = 0) -> None:
         super().__init__(model, model.target)
         self.model, self.anchors = model, anchors

@@ -84,6 +84,7 @@ class Npt(Learner):
     """The target's loss on a network whose rows see their batch."""
 
     contexts = SEEING_THE_BATCH
+    contexts_share_features = True
 
     def __init__(self, model: DatapointAttention, target: Target) -> None:
         super().__init__(model, target)

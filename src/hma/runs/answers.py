@@ -19,7 +19,7 @@ from hma.runs.coverage import Covered
 from hma.runs.folder import ENCODED, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
-from hma.training import Progress, Scores, all_logits, counted
+from hma.training import Progress, Scores, counted, logits_by_context
 
 __all__ = ["ENDINGS", "evaluate", "predict"]
 
@@ -66,14 +66,9 @@ def answers(
         tick(done, passes * len(split))
 
     found = {
-        which: {
-            context: all_logits(learner, split, batch_size=batch_size, context=context, tick=count)
-            for context in learner.contexts
-        }
+        which: logits_by_context(learner, split, batch_size=batch_size, tick=count)
         for which, learner in alone.items()
     }
-    for learner in alone.values():
-        learner.use(learner.contexts[0])
     for which, learner in learners.items():
         if isinstance(learner, Mixture):
             each = {name: found[cast("Which", name)] for name in learner.learners}

@@ -11,7 +11,7 @@ from hma.data import Task
 from hma.json_files import none_to_nan
 from hma.methods import Learner
 from hma.targets import Classes, Target, target_from_json
-from hma.training import Record, all_logits
+from hma.training import Record, logits_by_context
 
 ANSWERS = "answers"
 """Where they are among a record's ``measures``."""
@@ -53,12 +53,9 @@ def row_answers(learner: Learner, task: Task, *, batch_size: int) -> dict[str, A
     """
     found = {}
     for name, split in task.tests.items():
-        said = {
-            context: _short(all_logits(learner, split, batch_size=batch_size, context=context))
-            for context in learner.contexts
-        }
+        asked = logits_by_context(learner, split, batch_size=batch_size)
+        said = {context: _short(logits) for context, logits in asked.items()}
         found[name] = {"labels": split.labels.tolist(), "said": said}
-    learner.use(learner.contexts[0])
     return {ANSWERS: found}
 
 

@@ -2,7 +2,7 @@
 
 from hma.training.curves import curve_note
 from hma.training.devices import ending_together, fabric_for, first_process
-from hma.training.evaluation import all_logits, evaluate, predictions
+from hma.training.evaluation import all_logits, evaluate, logits_by_context, predictions
 from hma.training.fit import fit
 from hma.training.interruption import Interrupted
 from hma.training.order import evaluation_order
@@ -37,6 +37,7 @@ __all__ = [
     "fabric_for",
     "first_process",
     "fit",
+    "logits_by_context",
     "predictions",
     "progress_for_terminal",
 ]

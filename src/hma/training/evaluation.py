@@ -7,14 +7,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hma.data import Split
+from hma.data import Batch, Split
 from hma.distributed import gather_rows, world_size
 from hma.errors import UserError, wrong_choice
 from hma.methods import Learner
 from hma.metrics import scores
+from hma.output import Output
 from hma.targets import Target
 from hma.training.order import evaluation_order
 from hma.training.record import Scores
+
+MOST_KEPT = 1 << 26
+"""Values of features that are held while a split is asked in several contexts: 256 MiB."""
 
 
 def predictions(
@@ -35,8 +39,8 @@ def predictions(
     _use(learner, context)
     learner.module.eval()
     for places in _batches(context, len(split), batch_size):
-        ids, logits = _predicted(learner, split, places)
-        yield ids.cpu(), logits.cpu()
+        batch, output = _predicted(learner, split, places)
+        yield batch.ids.cpu(), output.logits.float().cpu()
 
 
 def evaluate(
@@ -65,12 +69,63 @@ def evaluate(
     """
     if len(split) == 0:
         raise UserError("split must have at least one row to score, got none")
-    by_context: Scores = {}
-    for context in learner.contexts if contexts is None else contexts:
-        logits = all_logits(learner, split, batch_size=batch_size, context=context, tick=tick)
-        by_context[context] = scores(logits, split.labels, metrics, target=target)
+    said = logits_by_context(learner, split, batch_size=batch_size, contexts=contexts, tick=tick)
+    return {
+        context: scores(logits, split.labels, metrics, target=target)
+        for context, logits in said.items()
+    }
+
+
+def logits_by_context(
+    learner: Learner,
+    split: Split,
+    *,
+    batch_size: int,
+    contexts: Iterable[str] | None = None,
+    tick: Callable[[], None] | None = None,
+) -> dict[str, Tensor]:
+    """Return the logits of all rows, ``(N, C)``, in each context; it is left in its first one.
+
+    Where contexts differ in what is done with features only, and these are not too many to hold,
+    the backbone runs once.
+
+    Args:
+        learner: What predicts; it is put in eval mode.
+        split: Rows, at least one.
+        batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
+        contexts: Inference contexts; all of the learner's if not given.
+        tick: Called after every batch.
+    """
+    asked = tuple(learner.contexts if contexts is None else contexts)
+    keep = len(asked) > 1 and learner.contexts_share_features
+    said = {}
+    for context in asked:
+        logits, features = _answers(learner, split, batch_size, context, keep, tick or _nothing)
+        said[context] = logits
+        if features is not None:
+            split, keep = Encoded(split, features), False
     learner.use(learner.contexts[0])
-    return by_context
+    return said
+
+
+class Encoded:
+    """A split whose features are known.
+
+    Args:
+        split: Its rows.
+        features: What the backbone makes of them, ``(N, F)``.
+    """
+
+    def __init__(self, split: Split, features: Tensor) -> None:
+        self.labels, self.features = split.labels, features
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return rows by place, as features."""
+        features = self.features[places.to(self.features.device)]
+        return Batch(None, self.labels[places], places, features=features)
 
 
 def all_logits(
@@ -91,32 +146,53 @@ def all_logits(
         tick: Called after every batch.
     """
     context = learner.contexts[0] if context is None else context
+    return _answers(learner, split, batch_size, context, False, tick or _nothing)[0]
+
+
+def _answers(
+    learner: Learner,
+    split: Split,
+    batch_size: int,
+    context: str,
+    keep: bool,
+    tick: Callable[[], None],
+) -> tuple[Tensor, Tensor | None]:
+    """Return the logits of all rows and, if they are to be kept and can be, their features."""
     _use(learner, context)
     learner.module.eval()
-    batches, tick = _batches(context, len(split), batch_size), tick or _nothing
+    batches = _batches(context, len(split), batch_size)
     processes = world_size()
     rank = dist.get_rank() if processes > 1 else 0
-    mine = []
+    logits, features = [], []
     for first in range(0, len(batches), processes):
         turn = first + rank
         own = turn < len(batches)  # with nothing left to do a process still takes part
-        _, logits = _predicted(learner, split, batches[turn if own else 0])
-        mine.append(logits if own else logits[:0])
+        _, output = _predicted(learner, split, batches[turn if own else 0])
+        kept = slice(None) if own else slice(0)
+        logits.append(output.logits.float()[kept])
+        keep = keep and len(split) * output.features.shape[1] <= MOST_KEPT
+        if keep:
+            features.append(output.features[kept])
         tick()
-    gathered = gather_rows(torch.cat(mine)).cpu()  # (N, C), rank by rank
     order = torch.cat([places for r in range(processes) for places in batches[r::processes]])
-    logits = torch.empty_like(gathered)
-    logits[order] = gathered
-    return logits
+    return _in_order(logits, order).cpu(), _in_order(features, order) if keep else None
+
+
+def _in_order(parts: list[Tensor], order: Tensor) -> Tensor:
+    """Return what all processes made, rank by rank, with every row at its place."""
+    gathered = gather_rows(torch.cat(parts))  # (N, ...)
+    placed = torch.empty_like(gathered)
+    placed[order.to(gathered.device)] = gathered
+    return placed
 
 
 @torch.no_grad()
-def _predicted(learner: Learner, split: Split, places: Tensor) -> tuple[Tensor, Tensor]:
+def _predicted(learner: Learner, split: Split, places: Tensor) -> tuple[Batch, Output]:
     batch = split.batch(places)
     held = next(chain(learner.module.parameters(), learner.module.buffers()), None)
     if held is not None and held.device.type != "cpu":
         batch = batch.to(held.device)
-    return batch.ids, learner.predict(batch).float()
+    return batch, learner.forward(batch)
 
 
 def _batches(context: str, rows: int, batch_size: int) -> tuple[Tensor, ...]:
