@@ -155,6 +155,24 @@ def test_without_a_layer_norm_the_first_two_steps_are_one(tmp_path):
     assert "- T9: 2 tasks without the row LayerNorm." in text
 
 
+def test_without_param_the_whole_is_told_and_its_parts_are_not(tmp_path):
+    def leave_out(cell):
+        return cell.method in ("PARAM", "LayerNorm") and cell.task == "right"
+
+    table = ladder_table()
+    results = keep(Results(tmp_path), records(table, leave_out=leave_out))
+    left, right = climbs_of(table, results)
+    assert set(right.steps) == {"test batch", "all"}
+    upper, lower = raw(tmp_path, "right", "HMA", "batch"), raw(tmp_path, "right", "ERM", "alone")
+    expected = np.mean([upper[seed] - lower[seed] for seed in upper])
+    assert right.steps["all"].value == pytest.approx(expected)
+    text = page([table], results)
+    rest = left.steps["all"].value - left.steps["both"].value
+    assert " on 1 of 2 tasks; what is left for memory" in text
+    assert f"together is {rest:+.2f}.".replace("-", MINUS) in text
+    assert "- T9: 1 task without the row PARAM." in text
+
+
 def test_only_seeds_that_all_rows_have_are_compared_and_smoke_runs_never(tmp_path):
     table = ladder_table()
     results = keep(Results(tmp_path), records(table, budget="smoke"))

@@ -130,6 +130,16 @@ def test_nothing_measured_at_all_can_be_shown(name):
     assert ("---" if name == "latex" else "—") in text
 
 
+def test_rows_with_nothing_to_show_are_named_once():
+    table = made_up_table()
+    held = records_of(table, [c for c in table.cells("paper") if c.method == "plain"])
+    lines = markdown([summarise(table, "paper", held, {})]).splitlines()
+    assert not [line for line in lines if line.startswith("|") and "rma" in line]
+    assert len([line for line in lines if "Neither measured nor published: rma." in line]) == 1
+    shown = [line for line in lines if line.startswith(("| hma | —", "|  | hma |"))]
+    assert len(shown) == 3, "at a glance, and beside what is published of it, with its average"
+
+
 @pytest.mark.parametrize("which", ["report", "curves"])
 def test_the_terminal_needs_a_hundred_columns(which, request):
     lines = plain_text(request.getfixturevalue(which)).splitlines()

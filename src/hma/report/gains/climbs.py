@@ -59,7 +59,7 @@ class Climb:
 
 
 def climbs_of(table: Table, results: Results, metric: str | None = None) -> list[Climb]:
-    """Return every ladder of a table on every task, where plain, param and memory are measured.
+    """Return every ladder of a table on every task, where plain and memory are measured.
 
     They are from the largest budget that has any; none is from a smoke run.
 
@@ -117,9 +117,14 @@ def _climb(
         "alone": (ladder.memory, "alone"),
         "batch": (ladder.memory, "batch"),
     }
-    seeds = sorted(set.intersection(*(set(runs[row]) for row, _ in rungs.values())))
-    if not seeds:
+    measured = set(runs[ladder.plain]) & set(runs[ladder.memory])
+    if not measured:
         return None
+    if measured & set(runs[ladder.param]):
+        measured &= set(runs[ladder.param])
+    else:
+        del rungs["param"]
+    seeds = sorted(measured)
     if ladder.layer_norm is not None and set(seeds) <= set(runs[ladder.layer_norm]):
         rungs["layer norm"] = (ladder.layer_norm, "alone")
     key = crc32(f"{where.table} {where.task} {ladder.plain}".encode())

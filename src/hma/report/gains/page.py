@@ -97,23 +97,35 @@ def _said(climbs: Sequence[Climb]) -> str:
     whole = steps["all"]
     tasks = counted(len(climbs), "task")
     text = f"Mean of {tasks}: HMA differs from ERM by {_points(whole)}{_chance(whole)}."
-    both, rest = steps["both"], whole.value - steps["both"].value
-    text += (
-        f" PARAM, which has no memory, differs from ERM by {_points(both)}; what is left for "
-        f"memory and test batch together is {_number(rest)}."
-    )
-    if whole.low > 0 and both.value > 0:
-        text += f" So PARAM reaches {percent(both.value / whole.value, 0)} of HMA's gain."
+    text += _said_of_param(climbs)
     beyond = [f"{name} {_points(steps[name])}" for name in PARTS if _clear(steps.get(name))]
     within = [name for name in PARTS if name in steps and not _clear(steps[name])]
     text += f" Beyond chance: {', '.join(beyond) or 'none of the steps'}."
     text += f" Not told from nothing: {', '.join(within)}." if within else ""
-    lacking = [climb for climb in climbs if "LayerNorm" not in climb.steps]
+    lacking = [c for c in climbs if "LayerNorm" not in c.steps and "both" in c.steps]
     if lacking:
         text += (
             f" {counted(len(lacking), 'task')} of {len(climbs)} without the row LayerNorm: there "
             "it is part of both."
         )
+    return text
+
+
+def _said_of_param(climbs: Sequence[Climb]) -> str:
+    """Say how much of the whole the blocks without memory come to, where they are measured."""
+    told = [climb for climb in climbs if "both" in climb.steps]
+    if not told:
+        return " PARAM is not measured, so that memory is not told from its parameters."
+    steps = pooled(told)
+    both, whole = steps["both"], steps["all"]
+    rest = whole.value - both.value
+    where = f" on {len(told)} of {len(climbs)} tasks" if len(told) < len(climbs) else ""
+    text = (
+        f" PARAM, which has no memory, differs from ERM by {_points(both)}{where}; what is left "
+        f"for memory and test batch together is {_number(rest)}."
+    )
+    if whole.low > 0 and both.value > 0:
+        text += f" So PARAM reaches {percent(both.value / whole.value, 0)} of HMA's gain."
     return text
 
 
@@ -161,8 +173,10 @@ def _missing(asked: Sequence[Table], found: Mapping[str, Sequence[Climb]]) -> li
             continue
         wanted = {(task, ladder.plain) for task in table.problems for ladder in table.ladders}
         absent = wanted - {(climb.task, climb.plain) for climb in held}
-        bare = [climb.task for climb in held if "LayerNorm" not in climb.steps]
+        blind = [climb.task for climb in held if "both" not in climb.steps]
+        bare = [c.task for c in held if "LayerNorm" not in c.steps and "both" in c.steps]
         said = [f"{counted(len(absent), 'task')} of {len(wanted)} without records"] * bool(absent)
+        said += [f"{counted(len(blind), 'task')} without the row PARAM"] * bool(blind)
         said += [f"{counted(len(bare), 'task')} without the row LayerNorm"] * bool(bare)
         if said:
             lines.append(f"- {plain(table.key)}: {'; '.join(said)}.")

@@ -68,6 +68,8 @@ def cost_sheet(report: TableReport) -> Sheet:
     """Return what each row of the table is and what it took."""
     lines = []
     for method, cost in report.costs.items():
+        if method in report.unmeasured:
+            continue
         texts = [
             report.methods[method],
             f"{cost.records} of {cost.wanted}",

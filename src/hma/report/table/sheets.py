@@ -66,7 +66,7 @@ def _overview(report: TableReport, group: Group) -> Iterator[Sheet]:
     for tasks, labels, last in _stretches(report, group):
         averaged = last and bool(group.averages)
         lines = []
-        for method in report.methods:
+        for method in _shown(report):
             fields = [_field(report, report.entries.get((task, method))) for task in tasks]
             if averaged:
                 fields.append(_averaged(report, group, method))
@@ -90,7 +90,16 @@ def _overview_note(report: TableReport, averaged: bool) -> str:
     parts.append(f"Bold: the {best} mean of a task, which need not be beyond chance.")
     if averaged:
         parts.append("Averages only where no task and no seed is missing.")
+    left_out = [method for method in report.methods if method not in _shown(report)]
+    if left_out:
+        parts.append(f"Neither measured nor published: {', '.join(left_out)}.")
     return " ".join(parts)
+
+
+def _shown(report: TableReport) -> list[str]:
+    """Return the rows that have a number to show, measured or published."""
+    printed = {method for (_, method), e in report.entries.items() if e.published is not None}
+    return [m for m in report.methods if m in printed or m not in report.unmeasured]
 
 
 def _own_contexts(report: TableReport) -> list[str]:
@@ -133,10 +142,11 @@ def _published(report: TableReport, group: Group) -> Iterator[Sheet]:
     for task, label in zip(group.tasks, group.labels, strict=True):
         for method in report.methods:
             entry = report.entries.get((task, method))
-            if entry is not None:
+            if entry is not None and (entry.published is not None or _tried(report, entry)):
                 lines.append(_published_line(report, label, method, entry, lines))
     if group.averages:
-        for method, found in group.averages.items():
+        for method in _shown(report):
+            found = group.averages[method]
             published = MISSING if found.published is None else f"{found.published:.2f}"
             measured = scores.spread(report.metric, found.measured)
             difference = scores.amount(report.metric, found.difference, sign="+")
@@ -166,6 +176,11 @@ def _published_line(
     )
 
 
+def _tried(report: TableReport, entry: Entry) -> bool:
+    """Tell whether a cell ran; before any did, what is to come is shown."""
+    return bool(entry.scores or entry.failed) or not report.records
+
+
 def _seeds(entry: Entry) -> str:
     failed = f", {len(entry.failed)} failed" if entry.failed else ""
     return f"{len(entry.scores)} of {entry.wanted}{failed}"
@@ -177,7 +192,7 @@ def _task(report: TableReport, task: str) -> Sheet:
     lines = []
     for method in report.methods:
         entry = report.entries.get((task, method))
-        if entry is not None:
+        if entry is not None and _tried(report, entry):
             lines.append(_task_line(report, method, entry))
     note = (
         f"Against {report.baseline}: mean difference over the seeds that both have, percentile "

@@ -298,3 +298,11 @@ class TableReport:
     def splits(self) -> tuple[str, ...]:
         """Names of the test splits, over all records."""
         return tuple(dict.fromkeys(s for entry in self.entries.values() for s in entry.splits))
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Rows without a record or a failure on any task; none of a table without records."""
+        if not self.records:
+            return ()
+        tried = {method for (_, method), e in self.entries.items() if e.scores or e.failed}
+        return tuple(method for method in self.methods if method not in tried)
