@@ -27,6 +27,7 @@ from ._graph_rows import BATCH, CIGA, by_task, plain_rows
 from .t4_graphs import TABLE as T4
 from .t4_graphs import recipe as social
 from .t5_degree_shift import TABLE as T5
+from .t5_degree_shift import WORDS
 
 REAL, SLOTS = (0, 64, 192, 512), (0, 8, 16, 48, 192)
 ABLATIONS = {
@@ -91,6 +92,7 @@ TABLE = Table(
     },
     baseline="ERM",
     seeds=(1, 2, 3, 4, 5),
+    notes=(WORDS,),
     pictures=(
         SizeSweep(title="Sizes of both memories", sizes=sizes, references=tuple(references)),
     ),

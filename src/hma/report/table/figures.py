@@ -65,7 +65,7 @@ def row_look(report: TableReport, method: str) -> tuple[str, str | None, str]:
 
 def curve_chart(report: TableReport, group: Group) -> Markup:
     """Return mean scores over the settings of a curve, with a band of one deviation."""
-    lines = {method: _line_of(report, group, method) for method in report.methods}
+    lines = {method: _line_of(report, group, method) for method in report.shown}
     present = [found for line in lines.values() for found in line if found is not None]
     low, high = spread([v for found in present for v in _reach(found)])
     top, bottom = 34.0, max(410.0, 60.0 + 21 * len(lines))
@@ -175,7 +175,7 @@ def dot_chart(report: TableReport, group: Group) -> Markup:
     for task in group.tasks:
         entries = {
             method: report.entries[task, method]
-            for method in report.methods
+            for method in report.shown
             if (task, method) in report.entries
         }
         found = [s for entry in entries.values() for s in _shown_spreads(entry)]

@@ -66,7 +66,7 @@ def _overview(report: TableReport, group: Group) -> Iterator[Sheet]:
     for tasks, labels, last in _stretches(report, group):
         averaged = last and bool(group.averages)
         lines = []
-        for method in _shown(report):
+        for method in report.shown:
             fields = [_field(report, report.entries.get((task, method))) for task in tasks]
             if averaged:
                 fields.append(_averaged(report, group, method))
@@ -90,16 +90,10 @@ def _overview_note(report: TableReport, averaged: bool) -> str:
     parts.append(f"Bold: the {best} mean of a task, which need not be beyond chance.")
     if averaged:
         parts.append("Averages only where no task and no seed is missing.")
-    left_out = [method for method in report.methods if method not in _shown(report)]
+    left_out = [method for method in report.methods if method not in report.shown]
     if left_out:
         parts.append(f"Neither measured nor published: {', '.join(left_out)}.")
     return " ".join(parts)
-
-
-def _shown(report: TableReport) -> list[str]:
-    """Return the rows that have a number to show, measured or published."""
-    printed = {method for (_, method), e in report.entries.items() if e.published is not None}
-    return [m for m in report.methods if m in printed or m not in report.unmeasured]
 
 
 def _own_contexts(report: TableReport) -> list[str]:
@@ -145,7 +139,7 @@ def _published(report: TableReport, group: Group) -> Iterator[Sheet]:
             if entry is not None and (entry.published is not None or _tried(report, entry)):
                 lines.append(_published_line(report, label, method, entry, lines))
     if group.averages:
-        for method in _shown(report):
+        for method in report.shown:
             found = group.averages[method]
             published = MISSING if found.published is None else f"{found.published:.2f}"
             measured = scores.spread(report.metric, found.measured)

@@ -306,3 +306,9 @@ class TableReport:
             return ()
         tried = {method for (_, method), e in self.entries.items() if e.scores or e.failed}
         return tuple(method for method in self.methods if method not in tried)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Rows that have a number to show, measured or published."""
+        printed = {method for (_, method), e in self.entries.items() if e.published is not None}
+        return tuple(m for m in self.methods if m in printed or m not in self.unmeasured)
