@@ -170,7 +170,7 @@ def test_every_kind_of_memory_goes_on_as_if_undisturbed(tmp_path, config, step):
 @pytest.mark.parametrize("call", [0, 3, 9])
 def test_validation_can_be_interrupted_between_two_batches(tmp_path, short, call):
     task = small_task()
-    learner = interrupting(memory_learner(task), call, verb="predict")
+    learner = interrupting(memory_learner(task), call, verb="answer")
     with pytest.raises(Interrupted):
         quietly(learner, task, SHORT, folder=tmp_path)
     assert quietly(memory_learner(task), task, SHORT, folder=tmp_path).repeatable() == short
@@ -180,11 +180,11 @@ def test_a_prediction_that_draws_random_numbers_does_not_disturb_training(tmp_pa
     task, recipe = small_task(), SHORT
 
     def drawing(learner):
-        inner = learner.predict
-        learner.predict = lambda batch: inner(batch) + 0 * torch.rand(1)
+        inner = learner.answer
+        learner.answer = lambda batch: (torch.rand(1), inner(batch))[1]
         return learner
 
-    learner = interrupting(drawing(memory_learner(task)), 5, verb="predict")
+    learner = interrupting(drawing(memory_learner(task)), 5, verb="answer")
     with pytest.raises(Interrupted):
         quietly(learner, task, recipe, folder=tmp_path)
     found = quietly(drawing(memory_learner(task)), task, recipe, folder=tmp_path)
@@ -193,7 +193,7 @@ def test_a_prediction_that_draws_random_numbers_does_not_disturb_training(tmp_pa
 
 def test_tests_can_be_interrupted_after_the_last_step(tmp_path, short):
     task = small_task()
-    learner = interrupting(memory_learner(task), 4 * 4 + 1, verb="predict")
+    learner = interrupting(memory_learner(task), 4 * 4 + 1, verb="answer")
     with pytest.raises(Interrupted, match="after step 24 of 24"):
         quietly(learner, task, SHORT, folder=tmp_path)
     assert quietly(memory_learner(task), task, SHORT, folder=tmp_path).repeatable() == short
@@ -261,7 +261,7 @@ def test_rounds_of_steps_across_epochs_resume_exactly(tmp_path, calls):
     for step in calls:
         with pytest.raises(Interrupted):
             quietly(interrupting(memory_learner(task), step), task, recipe, folder=tmp_path / "b")
-    learner = interrupting(memory_learner(task, seed=3), 1, verb="predict")
+    learner = interrupting(memory_learner(task, seed=3), 1, verb="answer")
     with pytest.raises(Interrupted):  # and once in the middle of a validation
         quietly(learner, task, recipe, folder=tmp_path / "b")
     found = quietly(memory_learner(task), task, recipe, folder=tmp_path / "b")

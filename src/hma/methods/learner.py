@@ -138,9 +138,14 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
         return self.loss_of(self.forward(batch), batch)
 
     @final
+    def answer(self, batch: Batch) -> Output:
+        """Return logits and features of a batch in the context in use; the loop evaluates by it."""
+        return self.forward(batch)
+
+    @final
     def predict(self, batch: Batch) -> Tensor:
         """Return the logits of a batch, ``(B, C)``."""
-        return self.forward(batch).logits
+        return self.answer(batch).logits
 
 
 Method = Callable[[Task, int], Learner]

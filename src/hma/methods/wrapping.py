@@ -48,6 +48,7 @@ class WrappedLearner(Learner):
     def __init__(self, inner: Learner, module: WrappedModule) -> None:
         self.inner = inner
         self.contexts = inner.contexts
+        self.contexts_share_features = inner.contexts_share_features
         super().__init__(module, inner.target)
 
     @property

@@ -192,7 +192,7 @@ def _predicted(learner: Learner, split: Split, places: Tensor) -> tuple[Batch, O
     held = next(chain(learner.module.parameters(), learner.module.buffers()), None)
     if held is not None and held.device.type != "cpu":
         batch = batch.to(held.device)
-    return batch, learner.forward(batch)
+    return batch, learner.answer(batch)
 
 
 def _batches(context: str, rows: int, batch_size: int) -> tuple[Tensor, ...]:
