@@ -36,7 +36,7 @@ SETS = {"SST5": ("graph-sst5", "degree"), "TWITTER": ("graph-twitter", "degree-r
 WORDS = (
     "The paper's copies of these data sets have vectors of BERT for words and arcs of another "
     "parser. Here words have vectors of a small pretrained encoder (MiniLM), so what is published "
-    "is of other graphs, and numbers that agree do so by chance."
+    "is of other graphs, and numbers that come close confirm nothing."
 )
 """What a reader of any number on these sentences must know."""
 
