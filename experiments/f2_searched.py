@@ -36,6 +36,8 @@ COLUMNS = {
     for size in sizes
 }
 
+RATES = {"lr": (3e-4, 1e-3, 3e-3)}
+"""What every row that takes steps is searched over."""
 memory = partial(memory_row, label_dim=64, queue_size=BATCH, slots_per_class=8)
 
 TABLE = Table(
@@ -49,15 +51,15 @@ TABLE = Table(
         for flips, column in COLUMNS[f"{backbone}-{size}"].items()
     },
     rows={
-        "ERM": Row(build=erm, what="the backbone and a linear head"),
-        "PARAM": memory("param"),
+        "ERM": Row(build=erm, search=RATES, what="the backbone and a linear head"),
+        "PARAM": memory("param", search=RATES),
         "HMA": memory(
             "hma",
             momentum_warmup=True,
             search={
                 "queue_size": (BATCH, 2 * BATCH, 4 * BATCH),
                 "slots_per_class": (4, 8, 16),
-                "lr": (3e-4, 1e-3, 3e-3),
+                **RATES,
             },
         ),
         "HMA-vote": Row(
