@@ -14,8 +14,8 @@ setting (``hma search F2-searched --only mlp-14-0.2-0.1/HMA``, and for the CNN);
 default memory has a row. Validation has the colours of training, so a search by it prefers what
 follows them: no search that is told no more than the paper's can do otherwise.
 
-Departures: those of F2; the CNN takes 200 steps in the small budget, as one of its steps costs as
-much as thirty of the MLP's.
+Departures: those of F2; the CNN takes 200 steps of 128 images in the small budget, as one of them
+costs as much as thirty of the MLP's.
 """
 
 from dataclasses import asdict, replace
@@ -79,10 +79,10 @@ TABLE = Table(
             tasks=("*-14-0.2-0.1",),
         ),
         "small": Budget(
-            what="501 steps of 256 images (CNN: 200), 5 seeds",
+            what="501 steps of 256 images (CNN: 200 of 128), 5 seeds",
             recipe=RECIPE,
             per_task={
-                column: {"steps": 200, "evaluate_every": 200}
+                column: {"steps": 200, "batch_size": 128, "evaluate_every": 200}
                 for column in COLUMNS["cnn-14"].values()
             },
             seeds=5,
