@@ -86,7 +86,7 @@ def test_a_document_of_costs_has_no_drawing_of_scores(made, tmp_path):
         if cell.budget == "small":
             results.keep(cell, replace(record, resolved=definition(table, cell)))
     found = documents([table], results)
-    assert list(found) == ["T9.md", "README.md"]
+    assert list(found) == ["T9.md", "T9-small-times-plain.svg", "README.md"]
 
 
 def test_a_table_of_scores_has_no_costs():
@@ -94,3 +94,29 @@ def test_a_table_of_scores_has_no_costs():
     report = summarise(table, "small", records_of(table), {})
     assert report.step_costs == {}
     assert "Measured" in markdown([report])
+
+
+def test_the_picture_has_every_row_at_the_ratios_of_its_shape(made):
+    (scene,) = summarise(made[0], "small", made[1], {}).scenes
+    step, answer, peak = scene.panels
+    ratio = float(np.median(np.divide(OWN_STEPS, PLAIN_STEPS)))
+    for plot, expected in ((step, ratio), (answer, ratio), (peak, 2.5)):
+        by_name = {series.name: series for series in plot.series}
+        assert set(by_name) == {"bare", "memory"}
+        assert [point.y for point in by_name["bare"].points] == [0, 0]
+        assert [2**point.y for point in by_name["memory"].points] == pytest.approx([expected] * 2)
+        assert [float(text) for _, text in plot.y_ticks] == [2**at for at, _ in plot.y_ticks]
+        assert [text for _, text in plot.x_ticks] == ["left", "right"]
+    assert scene.finding.startswith(f"memory, times the plain backbone: a step {ratio:.2f} (left)")
+    assert "memory, left" in step.series[-1].points[0].words[0]
+
+
+def test_rows_that_few_shapes_have_are_one_series(made):
+    table, records = made
+    rival = {**MEASURED, "rows": {**MEASURED["rows"], "rival": row([0.2] * 4, MIB)}}
+    first = next(iter(records))
+    records = {**records, first: replace(records[first], measures={"step costs": rival})}
+    (scene,) = summarise(table, first.budget, records, {}).scenes
+    rivals = {series.name: series for series in scene.panels[2].series}["rivals"]
+    assert [(2**point.y, point.words[0]) for point in rivals.points] == [(0.5, "rival, left")]
+    assert "rival" not in scene.finding

@@ -16,6 +16,7 @@ from hma.report.table.pairing import holm, paired, settled, spread_of
 from hma.report.table.permuted import permuted_of
 from hma.report.table.ranks import ranks_of
 from hma.report.table.record_scores import contexts_of, score
+from hma.report.table.step_cost_scenes import step_cost_scenes
 from hma.report.table.step_costs import step_costs_of
 from hma.report.table.sweep_scenes import sweep_scenes
 from hma.report.table.table_report import (
@@ -88,7 +89,11 @@ def summarise(
         permuted=permuted_of(held, table.metric),
         edge_hits=edge_hits_of(held, table.baseline),
         coverages=coverages_of(held),
-        scenes=(*scenes_of(table, held), *sweep_scenes(table, entries)),
+        scenes=(
+            *scenes_of(table, held),
+            *sweep_scenes(table, entries),
+            *step_cost_scenes(costs),
+        ),
         step_costs=costs,
     )
 
