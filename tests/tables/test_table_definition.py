@@ -49,6 +49,16 @@ def test_an_unknown_name_is_answered_with_the_nearest(toy, budget, only, seeds, 
         toy.cells(budget, only, seeds)
 
 
+def test_a_budget_may_run_other_rows_on_each_task(toy):
+    ragged = replace(toy.budgets["smoke"], methods=("ERM", "other/HM*"), seeds=1)
+    table = replace(toy, budgets={**toy.budgets, "smoke": ragged})
+    assert names(table.cells("smoke")) == ["easy/ERM 0", "other/ERM 0", "other/HMA 0"]
+    ragged = replace(ragged, methods=("ERM", "absent/HMA"))  # a task that the budget leaves out
+    table = replace(toy, budgets={**toy.budgets, "smoke": ragged})
+    with pytest.raises(UserError, match=r"task must be one of 'easy', 'other', got 'absent'"):
+        table.cells("smoke")
+
+
 def test_the_recipe_is_the_budgets_then_the_tasks_then_the_rows(toy):
     found = toy.recipe(Cell("TOY", "small", "other", "HMA", 0))
     assert (found.epochs, found.weight_decay, found.batch_size) == (5, 1e-4, 16)

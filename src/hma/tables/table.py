@@ -137,7 +137,8 @@ class Budget:
         seeds: Number of seeds, taken from the front of the table's.
         per_task: Fields of the recipe that differ by task.
         rows: Most rows of each split; None for all.
-        tasks, methods: Patterns of what is run; ``*`` for all.
+        tasks, methods: Patterns of what is run; ``*`` for all. ``TASK/METHOD`` among the methods
+            is a row of some tasks only.
     """
 
     what: str
@@ -273,9 +274,7 @@ class Table:
         if not 1 <= count <= len(self.seeds):
             raise UserError(f"seeds must be 1 to {len(self.seeds)} for {self.key}, got {count}")
         if only is None:
-            tasks = _matching("task", self.problems, chosen.tasks)
-            methods = _matching("method", self.rows, chosen.methods)
-            places = {(task, method) for task in tasks for method in methods}
+            places = set(self._budgeted(chosen))
         else:
             places = {place for pattern in only.split(",") for place in self._only(pattern)}
         return tuple(
@@ -285,6 +284,14 @@ class Table:
             for method in self.rows
             if (task, method) in places
         )
+
+    def _budgeted(self, budget: Budget) -> Iterator[tuple[str, str]]:
+        tasks = dict.fromkeys(_matching("task", self.problems, budget.tasks))
+        for pattern in budget.methods:
+            task, _, method = pattern.rpartition("/")
+            for one in _matching("task", tasks, (task or "*",)):
+                for other in _matching("method", self.rows, (method,)):
+                    yield one, other
 
     def _only(self, pattern: str) -> Iterator[tuple[str, str]]:
         task, slash, method = pattern.strip().partition("/")
