@@ -5,6 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from benchmarks.scaling import BASE
 from benchmarks.shapes import Shape, build_head
 from benchmarks.steps import training_step
 from hma.model import HMA
+from hma.training.devices import buffer_option
 from hma.training.machine import usable_cores
 from hma.training.timing import using_threads
 
@@ -83,7 +85,8 @@ def _work(rank: int, count: int, shape: Shape, repeats: int, folder: Path) -> No
     meeting = (folder / "store").as_uri()
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count)
     head = build_head(shape)
-    trained = DistributedDataParallel(_Classify(head.model), broadcast_buffers=False)
+    apart: dict[str, Any] = {buffer_option(): False}
+    trained = DistributedDataParallel(_Classify(head.model), **apart)
     taken = []
     with using_threads(1):
         for _ in range(repeats + 1):

@@ -8,7 +8,6 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import partial
-from inspect import signature
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hma import HMA, HMAConfig
 from hma.distributed import gather_rows
+from hma.training.devices import buffer_option
 
 RANKS, STEPS, BATCH, WIDTH, CLASSES = 2, 5, 6, 8, 3
 ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param", "vote", "one", "narrow")
@@ -183,7 +183,7 @@ def messages(design):
     def case(rank):
         row, changes = COUNTED[design]
         model = counted_model(row, changes)
-        wrapped = DistributedDataParallel(model, **{without_buffers(): False})
+        wrapped = DistributedDataParallel(model, **{buffer_option(): False})
         wrapped.register_comm_hook(None, allreduce_hook)  # gradients too go through Python then
         x, y = (values[half(rank)] for values in batch(0))
         ids = torch.arange(BATCH)[half(rank)]
@@ -208,11 +208,6 @@ def counted_model(row, changes):
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
     return HMA(backbone, CLASSES, make(**sizes, **own), feature_dim=WIDTH).double()
-
-
-def without_buffers():
-    known = signature(DistributedDataParallel.__init__).parameters
-    return "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
 
 
 @contextmanager

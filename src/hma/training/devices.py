@@ -183,6 +183,10 @@ def data_parallel(**options: Any) -> Any:
     They are brought together before each validation instead: the memory queue is one of them,
     and is the same everywhere already.
     """
+    return fabric_module().strategies.DDPStrategy(**{buffer_option(): False} | options)
+
+
+def buffer_option() -> str:
+    """Return how this torch names DDP's option to copy buffers in every forward pass."""
     known = signature(DistributedDataParallel.__init__).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    return fabric_module().strategies.DDPStrategy(**{name: False} | options)
+    return "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
