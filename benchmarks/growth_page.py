@@ -64,10 +64,19 @@ def measured(report: Report | None) -> str:
         "The slope is that of log time over log size through the upper half of a curve: 1 is "
         "linear, 2 quadratic, below 1 the rest of the step still shows.",
         _table(
-            ("processes", "rows of a step", "step, ms", "handed over, KiB", "gradients, KiB"),
-            sections["processes"].rows,
-            ("processes", "rows", "step_ms", "handed_over_KiB", "gradients_KiB"),
+            (
+                "processes",
+                "rows of a step",
+                "step, ms",
+                "by one process, ms",
+                "handed over, KiB",
+                "gradients, KiB",
+            ),
+            [*_beside_one(sections["processes"].rows, sections["scaling"].rows)],
+            ("processes", "rows", "step_ms", "one_ms", "handed_over_KiB", "gradients_KiB"),
         ),
+        "By one process: a step on as many rows, from the curve of B. There is no backbone here, "
+        "whose work is most of what processes divide: what is left is soon less than the waiting.",
         f"{machine.cpu}, {machine.cores} cores, threads of torch: {report.threads}, load by other "
         f"work at the start: {machine.load}; made by `{COMMAND}`.",
     ]
@@ -80,6 +89,12 @@ def _curves(rows: Rows) -> dict[str, list[Mapping[str, float]]]:
         numbers = {name: float(v) for name, v in row.items() if isinstance(v, int | float)}
         found.setdefault(str(row["grows"]), []).append(numbers)
     return found
+
+
+def _beside_one(processes: Rows, scaling: Rows) -> Iterator[Row]:
+    alone = {int(row["rows"]): row["step_ms"] for row in _curves(scaling)["B"]}
+    for row in processes:
+        yield {**row, "one_ms": alone.get(int(str(row["rows"])))}
 
 
 def _ends(rows: Rows) -> Iterator[Row]:
