@@ -113,9 +113,9 @@ TABLE = Table(
     notes=(
         "Data, backbones and training of F2; the momentum encoder warms up, and sizes of its "
         "memories are searched on validation rows of the first setting.",
-        "Validation has the colours of training, so the search cannot look for robustness: on the MLP "
-        "its trials lie within a point of each other, on the CNN every trial answered with the "
-        "colour of all 10,000 validation images.",
+        "Validation has the colours of training, so the search cannot look for robustness: on the "
+        "MLP its trials lie within a point of each other, on the CNN every trial answered with "
+        "the colour of all 10,000 validation images.",
     ),
     curves={curve: tuple(columns.values()) for curve, columns in COLUMNS.items()},
 )
