@@ -1,13 +1,13 @@
 """What rows cost beside the plain backbone, over the shapes that were measured, as a picture."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from math import ceil, floor, log2
 from typing import NamedTuple
 
 from hma.report.looks import Look
 from hma.report.numbers import TIMES
 from hma.report.pictures import Plot, Point, Scene, Series
-from hma.report.table.step_costs import Middle, RowCost, StepCosts
+from hma.report.table.step_costs import RowCost, StepCosts
 
 OTHERS = "rivals"
 """The series of all rows that most shapes do not have."""
@@ -30,13 +30,13 @@ class Quantity(NamedTuple):
 
     title: str
     noun: str
-    of: Callable[[RowCost], Middle]
+    of: Callable[[RowCost], float]
 
 
 QUANTITIES = (
-    Quantity("seconds of a training step", "a step", lambda row: row.step_times),
-    Quantity("seconds of an answer", "an answer", lambda row: row.answer_times),
-    Quantity("peak of memory in a step", "peak of memory", lambda row: _same(row)),
+    Quantity("seconds of a training step", "a step", lambda row: row.step_times.median),
+    Quantity("seconds of an answer", "an answer", lambda row: row.answer_times.median),
+    Quantity("peak of memory in a step", "peak of memory", lambda row: row.memory_times),
 )
 
 
@@ -69,21 +69,16 @@ def _shared(costs: Mapping[str, StepCosts]) -> list[str]:
 def _plot(
     quantity: Quantity, costs: Mapping[str, StepCosts], plain: str, shared: list[str]
 ) -> Plot:
-    known = {plain, *shared}
-    rivals = {task: [n for n in one.rows if n not in known] for task, one in costs.items()}
     ratios = {
-        task: {n: quantity.of(row).median for n, row in one.rows.items()}
+        task: {name: quantity.of(row) for name, row in one.rows.items()}
         for task, one in costs.items()
     }
-    series = [
-        _series(plain, Look(dashes=1), ratios, {task: [plain] for task in costs}, 0, joined=True)
-    ]
-    if any(rivals.values()):
+    rivals = {name for of in ratios.values() for name in of} - {plain, *shared}
+    series = [_series(plain, Look(dashes=1), ratios, {plain}, 0, joined=True)]
+    if rivals:
         series.append(_series(OTHERS, Look(hollow=True), ratios, rivals, len(shared) + 1))
     for place, name in enumerate(shared):
-        series.append(
-            _series(name, Look.of(place), ratios, {task: [name] for task in costs}, place + 1)
-        )
+        series.append(_series(name, Look.of(place), ratios, {name}, place + 1))
     heights = [point.y for one in series for point in one.points]  # plain's are 0
     return Plot(
         title=quantity.title,
@@ -101,17 +96,17 @@ def _series(
     title: str,
     look: Look,
     ratios: Mapping[str, Mapping[str, float]],
-    names: Mapping[str, list[str]],
+    names: Set[str],
     place: int,
     *,
     joined: bool = False,
 ) -> Series:
-    """Return the points of some rows of each task; ``place`` keeps series apart."""
+    """Return the points of some rows on every task; ``place`` keeps series apart."""
     points = [
         Point(x + DODGE * place, log2(of[name]), (f"{name}, {task}", f"{TIMES} {of[name]:.2f}"))
         for x, (task, of) in enumerate(ratios.items())
-        for name in names[task]
-        if name in of
+        for name in of
+        if name in names
     ]
     return Series(name=title, look=look, points=tuple(points), joined=joined)
 
@@ -121,11 +116,7 @@ def _sentence(name: str, costs: Mapping[str, StepCosts]) -> str:
     rows = {task: one.rows[name] for task, one in costs.items() if name in one.rows}
     said = []
     for quantity in QUANTITIES:
-        ratios = {task: quantity.of(row).median for task, row in rows.items()}
+        ratios = {task: quantity.of(row) for task, row in rows.items()}
         least, most = (pick(ratios, key=lambda task: ratios[task]) for pick in (min, max))
         said.append(f"{quantity.noun} {ratios[least]:.2f} ({least}) to {ratios[most]:.2f} ({most})")
     return f"{name}, times the plain backbone: {'; '.join(said)}."
-
-
-def _same(row: RowCost) -> Middle:
-    return Middle(row.memory_times, row.memory_times, row.memory_times)
