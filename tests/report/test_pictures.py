@@ -210,6 +210,9 @@ def test_asking_a_point_or_a_field_shows_it_with_its_example(report, tmp_path):
         first = tab.query_selector(".view .point")
         first.hover()
         assert f"slot 0 of {CLASSES[0]}" in glass[0].inner_text()
+        hollow = tab.locator(".view .hollow .point").last  # nothing lies above the last
+        hollow.hover(timeout=5000)  # its middle, not its rim
+        assert "train row" in glass[0].inner_text()
         browser.close()
     assert console == []
 
