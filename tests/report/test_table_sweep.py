@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from browser import CHROMIUM, needs_chromium
+from playwright.sync_api import sync_playwright
 from scipy import stats
 from table_records import made_up_table, records_of
 
@@ -112,3 +114,23 @@ def test_every_format_says_what_was_found():
     report = summarise(table, "small", records, {})
     for text in (plain_text(report), markdown([report]), page(report)):
         assert "Too many slots hurt" in " ".join(text.split())
+
+
+@needs_chromium
+def test_points_below_the_bands_of_other_lines_can_be_asked(tmp_path):
+    """All lines lie on each other, so that bands drawn later cover what was drawn before."""
+
+    def score(m1, m2, seed):
+        return 60 + 10 * seed + m2 / 100 + 3 * bool(m1)
+
+    table, records = swept(score)
+    target = tmp_path / "page.html"
+    target.write_text(page(summarise(table, "small", records, {})), encoding="utf-8")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1000, "height": 900})
+        tab.goto(target.as_uri(), wait_until="load")
+        lower = tab.locator(".view .row").nth(1).locator(".point").last  # of m1 = 64, m2 = 192
+        lower.hover(timeout=5000)
+        assert "m1 64, m2 192: " in tab.locator(".glass").first.inner_text()
+        browser.close()
