@@ -38,6 +38,11 @@ class Measured:
         """Whether every seed lies beyond what chance gives."""
         return max(self.p) < CHANCE
 
+    @property
+    def seeds_beyond(self) -> int:
+        """How many seeds do."""
+        return sum(p < CHANCE for p in self.p)
+
     def check(self, where: str, what: str, *, digits: int = 3) -> Check:
         """Return it as a line of a table."""
         spread = f" ± {fixed(stdev(self.values), digits)}" if len(self.values) > 1 else ""

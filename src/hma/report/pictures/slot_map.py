@@ -54,6 +54,8 @@ def _finding(row: str, numbers: Mapping[str, Measured]) -> str:
     lie = "do not lie together"
     if own.beyond:
         lie = "lie together" if own.mean > 0 else "lie less far apart than by chance, not together"
+    elif own.seeds_beyond:
+        lie = f"lie less far apart than by chance with {own.seeds_beyond} of {len(own.p)} seeds"
     among = "are among" if near.beyond else "are not among"
     keep = "keep apart from real features" if apart.beyond else "do not keep apart from real ones"
     return (
