@@ -3,7 +3,7 @@
 Run it, with its cost on two cores::
 
     hma run F2-searched --budget smoke --workers 2     # a minute
-    hma run F2-searched --budget small --workers 2     # an hour and a half
+    hma run F2-searched --budget small --workers 2     # a bit over an hour
     hma run F2-searched --budget full --workers 2      # days
 
 Published: curves without numbers, see F2, whose data, backbones and training these are. What

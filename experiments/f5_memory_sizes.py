@@ -3,7 +3,7 @@
 Run it, with its cost on two cores::
 
     hma run F5 --budget smoke --workers 2     # minutes: the first run encodes all sentences
-    hma run F5 --budget small --workers 2     # TWITTER and SST5, 2 x 4 sizes, 3 seeds: 45 minutes
+    hma run F5 --budget small --workers 2     # TWITTER and SST5, 2 x 4 sizes, 3 seeds: 35 minutes
     hma run F5 --budget paper --workers 2     # three data sets, 4 x 5 sizes, 5 seeds: days
 
 Published: curves without numbers, on REDD-M5, TWITTER and SST5. "While a suitable increase in the
