@@ -75,8 +75,9 @@ def measured(report: Report | None) -> str:
             [*_beside_one(sections["processes"].rows, sections["scaling"].rows)],
             ("processes", "rows", "step_ms", "one_ms", "handed_over_KiB", "gradients_KiB"),
         ),
-        "By one process: a step on as many rows, from the curve of B. There is no backbone here, so "
-        "this is not what a whole training gains or loses; what the time goes to was not measured.",
+        "By one process: a step on as many rows, from the curve of B. There is no backbone here, "
+        "so this is not what a whole training gains or loses; what the time goes to was not "
+        "measured.",
         f"{machine.cpu}, {machine.cores} cores, threads of torch: {report.threads}, load by other "
         f"work at the start: {machine.load}; made by `{COMMAND}`.",
     ]
