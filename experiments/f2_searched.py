@@ -13,8 +13,9 @@ of the first setting (``hma search F2-searched --only mlp-14-0.2-0.1/HMA``, its 
 ``results/search``); and the library's default memory has a row, with its audit on some test rows.
 
 Validation has the colours of training, so a search by it prefers what follows them: none that is
-told no more than the paper's can do otherwise. On the CNN every trial followed the colour of every
-validation image, so that nothing can be chosen; it has the sizes of the MLP.
+told no more than the paper's can do otherwise. On the CNN each of three trials scored the share of
+validation images whose colour is their label, so that nothing can be chosen; it has the sizes of
+the MLP.
 
 Departures: those of F2; the CNN takes 200 steps of 128 images in the small budget, as one of them
 costs as much as thirty of the MLP's; it, and the MLP at 28 pixels, have three of the five settings
@@ -114,8 +115,8 @@ TABLE = Table(
         "Data, backbones and training of F2; the momentum encoder warms up, and sizes of its "
         "memories are searched on validation rows of the first setting.",
         "Validation has the colours of training, so the search cannot look for robustness: on the "
-        "MLP its trials lie within a point of each other, on the CNN every trial answered with "
-        "the colour of all 10,000 validation images.",
+        "MLP its trials lie within a point of each other, on the CNN all three scored 85.16, the "
+        "share of validation images whose colour is their label.",
         "The CNN of the small budget has learned the colour and nothing else, with every row: on "
         "gray images it answers by chance. Its rows do not tell whether a memory helps.",
     ),
