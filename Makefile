@@ -6,12 +6,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 WHEEL := .venv-wheel
 OLDEST := .venv-oldest
-TESTS := $(addprefix tests/,test_attention.py test_checkpoint.py test_compile_export.py test_config.py \
-	test_distributed.py test_explain.py test_files.py test_hub.py test_index.py test_keyed_rows.py test_model.py \
-	test_momentum.py test_queue.py test_row_values.py test_slots.py test_tensor_files.py test_voting.py \
-	estimator training backbones metrics methods data serve cli/test_main.py cli/test_completion.py \
-	cli/test_outputs.py cli/test_option_problems.py runs/test_run_card.py runs/test_deployment.py \
-	tables/test_table_run.py)
+TESTS := $(addprefix tests/,test_config.py test_distributed.py test_model.py memory attention vote questions \
+	io/test_checkpoint.py io/test_files.py io/test_hub.py io/test_tensor_files.py estimator training backbones \
+	metrics methods data serve cli/test_main.py cli/test_completion.py cli/test_outputs.py \
+	cli/test_option_problems.py runs/test_run_card.py runs/test_deployment.py tables/test_table_run.py)
 EXTRAS := tables,ray,vision,graph,chem,text,serve,hub,labels,index,export
 
 .PHONY: quickstart test lint types format bench results docs package oldest clean

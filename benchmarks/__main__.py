@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks.suite import BENCHMARKS, run
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.io.files import written_whole
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

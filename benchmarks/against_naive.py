@@ -11,8 +11,8 @@ from benchmarks.reference import read_real
 from benchmarks.report import Row, Section
 from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Head, Shape, build_head
 from benchmarks.steps import forget_gradients, training_step
-from hma.memory import SyntheticMemory
-from hma.model import HMA
+from hma.attention.hma import HMA
+from hma.attention.reads import SyntheticMemory
 from hma.training.tensor_peak import peak_extra_bytes
 from hma.training.timing import interleave
 

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.report import Row, Section
-from hma.config import HMAConfig
-from hma.model import HMA
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
 from hma.training.timing import Timing, interleave
 
 BATCH, INPUTS, WIDTH, FEATURES, CLASSES = 128, 784, 1024, 128, 10
@@ -67,7 +67,7 @@ def build_model(setup: Setup) -> HMA:
         nn.Linear(WIDTH, FEATURES),
     )  # fmt: skip
     backbone.requires_grad_(setup.trains or setup.copied)
-    config = HMAConfig.paper(label_dim=32, momentum=0.999 if setup.copied else 0.0)
+    config = HMAConfig(label_dim=32, momentum=0.999 if setup.copied else 0.0)
     model = HMA(backbone, CLASSES, config, feature_dim=FEATURES)
     if not setup.trains:
         backbone.requires_grad_(False)

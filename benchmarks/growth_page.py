@@ -13,7 +13,7 @@ from benchmarks.counts import forward_parts
 from benchmarks.machine import CHECKOUT
 from benchmarks.report import Report, Row, text
 from benchmarks.scaling import BASE
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.report.looks import COLOURS, SHAPES
 from hma.report.svg import Scale, picture, tag
 from hma.report.table.figures import standalone

@@ -14,19 +14,19 @@ from torch.nn.functional import interpolate
 from benchmarks.report import Row, Section
 from hma.backbones import backbone_for
 from hma.backbones.by_name import default_backbone
-from hma.config import HMAConfig
 from hma.data import InMemory, Task
 from hma.data.location import data_folder
 from hma.data.task import Kind
 from hma.errors import UserError
-from hma.methods import Learner, Method, erm, with_hma
+from hma.extras import ensure_torchvision
+from hma.methods import Learner, Method, erm, with_memory
 from hma.methods.cached_features import with_known_features
 from hma.methods.learner import BackboneFactory
 from hma.runs import RunOptions
 from hma.runs.source import prepared_from
-from hma.torchvision_ops import ensure_torchvision
 from hma.training import Recipe, SilentProgress, UserRecipe, fit
 from hma.training.timing import Timing, interleave
+from hma.vote.config import VoteConfig
 
 SEED, REPEATS = 0, 5
 SIZES, QUICK_SIZES = (150, 650, 4000), (40,)
@@ -87,7 +87,7 @@ def trained(method: Method, task: Task, recipe: Recipe) -> Learner:
 
 def sides(build: BackboneFactory) -> dict[str, Method]:
     """Return the two ways to train a backbone that are compared."""
-    return {"without": erm(build), "with": with_hma(build, HMAConfig(), alone=True)}
+    return {"without": erm(build), "with": with_memory(build, VoteConfig(), alone=True)}
 
 
 # ------------------------------------------------------------------------------------------- data

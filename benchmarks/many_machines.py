@@ -13,8 +13,10 @@ from torch import nn
 from benchmarks.counts import forward_multiply_adds
 from benchmarks.messages import Design, messages
 from benchmarks.shapes import VIT_SHAPE, Shape
-from hma.config import HMAConfig
-from hma.model import HMA
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
+from hma.model import MemoryModel
+from hma.vote.voting_memory import VotingMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +64,25 @@ def backbone_weights() -> int:
 
 def trained_weights(design: Design, shape: Shape) -> int:
     """Count the weights that get a gradient: backbone, and what is trained with it."""
-    config = HMAConfig()
-    if design == "paper":
-        config = HMAConfig.paper(
-            label_dim=shape.label, queue_size=shape.queue, slots_per_class=shape.slots_per_class
-        )
-    elif design == "added":
-        config = HMAConfig(vote="added")
     with torch.device("meta"):
-        head = HMA(nn.Identity(), shape.classes, config, feature_dim=shape.features)
+        head = _head(design, shape)
     own = sum(weight.numel() for weight in head.parameters() if weight.requires_grad)
     return backbone_weights() + own
+
+
+def _head(design: Design, shape: Shape) -> MemoryModel:
+    if design == "default":
+        return VotingMemory(nn.Identity(), shape.classes, feature_dim=shape.features)
+    config = HMAConfig(
+        label_dim=shape.label, queue_size=shape.queue, slots_per_class=shape.slots_per_class
+    )
+    return HMA(nn.Identity(), shape.classes, config, feature_dim=shape.features)
 
 
 def step_multiply_adds(design: Design, shape: Shape, processes: int) -> int:
     """Count the multiply-adds of a step of one process; the batch of all is attended to."""
     backbone = shape.batch * backbone_multiply_adds()
-    if design != "paper":
+    if design == "default":
         return 3 * (backbone + shape.batch * shape.features * shape.classes)
     others = 2 * shape.batch * (processes - 1) * shape.batch * shape.token  # scores and mix
     slow_copy = backbone

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 import hma
 from benchmarks.machine import this_machine
-from hma.files import written_whole
-from hma.index import IndexedRows
-from hma.keyed_rows import KeyedRows
-from hma.many_rows import in_blocks
-from hma.queue import MemoryRows
-from hma.retrieval import BestRows
+from hma.io.files import written_whole
+from hma.memory.blocks import in_blocks
+from hma.memory.keyed_rows import KeyedRows
+from hma.memory.queue import MemoryRows
+from hma.vote.index import IndexedRows
+from hma.vote.search import BestRows
 
 SIZES, QUICK_SIZES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 3_000)
 WIDTH, CLASSES, CLOUDS, WITHIN = 256, 10, 200, 24
@@ -74,10 +74,10 @@ class Clouds:
         return labels
 
 
-def new_model() -> hma.HMA:
+def new_model() -> hma.VotingMemory:
     """Return a model whose features are given."""
     torch.manual_seed(0)
-    return hma.HMA(nn.Identity(), CLASSES, feature_dim=WIDTH).eval()
+    return hma.VotingMemory(nn.Identity(), CLASSES, feature_dim=WIDTH).eval()
 
 
 # ----------------------------------------------------------------------------------- one size
@@ -87,8 +87,6 @@ def new_model() -> hma.HMA:
 def measured(read: str, rows: int, folder: Path) -> dict[str, Value]:
     """Return what one way to read a memory of so many rows costs."""
     data, model = Clouds(), new_model()
-    assert model.vote is not None
-    assert model.vote.share is not None
     assert model.real is not None
     assert isinstance(model.real.queue, KeyedRows)
     model.vote.share.fill_(0.5)
@@ -123,9 +121,8 @@ def _median(call: Callable[[int], object], repeats: int = REPEATS) -> float:
     return float(np.median(taken))
 
 
-def _recall(model: hma.HMA, queries: Tensor) -> float:
+def _recall(model: hma.VotingMemory, queries: Tensor) -> float:
     """Return which share of the ``k`` nearest rows is found; distances sorted in float64."""
-    assert model.vote is not None
     assert model.real is not None
     read = model.trace(queries).real
     assert read is not None

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from benchmarks.machine import CHECKOUT
 from benchmarks.report import text
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.report.looks import COLOURS, SHAPES
 from hma.report.svg import Scale, picture, tag
 from hma.report.table.figures import standalone

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from benchmarks.shapes import Shape
 
 Collective = Literal["all_gather", "all_reduce"]
-Design = Literal["default", "added", "paper"]
+Design = Literal["default", "paper"]
 COUNT, ID = 8, 8
 """Bytes of a count of rows, and of a label or sample id."""
 
@@ -46,33 +46,28 @@ class Message(NamedTuple):
 
 
 def messages(
-    design: Design, shape: Shape, processes: int, trained: int, *, number: int = 4, key: int = 128
+    design: Design, shape: Shape, processes: int, trained: int, *, number: int = 4
 ) -> list[Message]:
     """Return what a process hands over in a step: forward, backward, write.
 
     Args:
-        design: 'paper', 'default' (``vote="mixed"``), which sends what the backbone sends without
-            a memory, or 'added' (``vote="added"``).
+        design: 'paper' is :class:`hma.HMA`; 'default' is :class:`hma.VotingMemory`, which sends
+            what the backbone sends without a memory.
         shape: Sizes; ``batch`` is what each process has.
         processes: How many train together.
         trained: Weights with a gradient, ``P``.
         number: Bytes of a number.
-        key: Width of the keys of 'added'.
     """
     weights = Message("gradients of the weights", "all_reduce", trained * number)
     if processes == 1:
         return []
     if design == "default":  # its memory is made when training is over
         return [weights]
-    rows, width = shape.batch, shape.token if design == "paper" else key
-    gathered: tuple[str, ...] = ("keys", "values") if design == "paper" else ("keys",)
-    found = []
-    for name in gathered if shape.batch_attention else ():
-        found += _gathered(f"{name} of the batch", rows * width * number)
-        whole = processes * rows * width * number
+    rows, found = shape.batch, list[Message]()
+    for name in ("keys", "values") if shape.batch_attention else ():
+        found += _gathered(f"{name} of the batch", rows * shape.token * number)
+        whole = processes * rows * shape.token * number
         found.append(Message(f"gradients of the {name}", "all_reduce", whole))
-    if design == "added":
-        found += _gathered("ids of the batch", rows * ID)
     found += _gathered("labels and ids to write", 2 * rows * ID)
     found += _gathered("features to write", rows * shape.features * number)
     return [*found, weights]

@@ -17,7 +17,7 @@ from benchmarks.report import Row, Section
 from benchmarks.scaling import BASE
 from benchmarks.shapes import Shape, build_head
 from benchmarks.steps import training_step
-from hma.model import HMA
+from hma.attention.hma import HMA
 from hma.training.devices import buffer_option
 from hma.training.machine import usable_cores
 from hma.training.timing import using_threads

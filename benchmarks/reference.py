@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from hma.attention import MemoryRead
-from hma.linear_attention import LinearRead
-from hma.memory import RealMemory, SyntheticMemory
-from hma.model import HMA
+from hma.attention.block import MemoryRead
+from hma.attention.hma import HMA
+from hma.attention.linear import LinearRead
+from hma.attention.reads import RealMemory, SyntheticMemory
 
 
 def read(block: MemoryRead, tokens: Tensor, seen: Tensor) -> Tensor:

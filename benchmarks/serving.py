@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from benchmarks.report import Row, Section
 from benchmarks.shapes import VIT_SHAPE, build_head
-from hma.model import HMA
-from hma.torchvision_ops import ensure_torchvision
+from hma.attention.hma import HMA
+from hma.extras import ensure_torchvision
 from hma.training.timing import Timing, interleave
 
 SHAPE = replace(VIT_SHAPE, batch=32)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hma.config import HMAConfig
-from hma.model import HMA
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def build_head(
         filled: Queue rows written; None fills the queue.
         changes: Further fields of the configuration.
     """
-    config = HMAConfig.paper(
+    config = HMAConfig(
         label_dim=shape.label,
         queue_size=shape.queue,
         slots_per_class=shape.slots_per_class,

@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hma import HMAClassifier
+from hma import MemoryClassifier
 
 wines = StringIO(load_wine(as_frame=True).frame.to_csv(index=False))
 file, label = sys.argv[1:] or (wines, "target")
@@ -31,7 +31,7 @@ rivals = {
 for name, rival in rivals.items():
     print(f"{name}: {rival.fit(x_train, y_train).score(x_test, y_test):.3f}")
 
-model = HMAClassifier(random_state=0).fit(x_train, y_train)
+model = MemoryClassifier(random_state=0).fit(x_train, y_train)
 for source in model.explain(x_test[:1]).top(0, k=3):
     print(f"first prediction: {source.share:.0%} by {source.kind}, training row {source.sample}")
 print(f"test accuracy {model.score(x_test, y_test):.3f}")

@@ -5,10 +5,10 @@ python graphs.py FOLDER reads graphs in TU format; without one, $HMA_DATA/TU/MUT
 
 import sys
 
-from hma import HMAConfig
+from hma import VoteConfig
 from hma.backbones import GIN
 from hma.data import builtin, open_source, prepare
-from hma.methods import erm, with_hma
+from hma.methods import erm, with_memory
 from hma.training import UserRecipe, fit
 
 given = sys.argv[1:]
@@ -22,6 +22,6 @@ def backbone(task):
 
 recipe = UserRecipe(epochs=40, lr=3e-3)
 plain = fit(erm(backbone)(task, 0), task, recipe, seed=0)
-ours = fit(with_hma(backbone, HMAConfig())(task, 0), task, recipe, seed=0)
+ours = fit(with_memory(backbone, VoteConfig())(task, 0), task, recipe, seed=0)
 print(f"plain backbone: {plain.tests['test']['alone']['accuracy']:.3f}")
 print(f"test accuracy {ours.tests['test']['alone']['accuracy']:.3f}")

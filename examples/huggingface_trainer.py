@@ -49,7 +49,7 @@ encoder = ViTModel(
     ),
     add_pooling_layer=False,
 )
-model = hma.HMA(TransformerFeatures(encoder), num_classes=10)
+model = hma.VotingMemory(TransformerFeatures(encoder), num_classes=10)
 
 with TemporaryDirectory() as folder:
     arguments = TrainingArguments(

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from hma import HMAConfig
+from hma import VoteConfig
 from hma.backbones import backbone_for, default_backbone
 from hma.data import PreparationOptions, open_source, prepare
-from hma.methods import erm, with_hma
+from hma.methods import erm, with_memory
 from hma.training import UserRecipe, fit
 
 
@@ -33,6 +33,6 @@ with TemporaryDirectory() as made:
     backbone = backbone_for(default_backbone(task.kind, task.shape))
     recipe = UserRecipe(epochs=40)
     plain = fit(erm(backbone)(task, 0), task, recipe, seed=0)
-    ours = fit(with_hma(backbone, HMAConfig())(task, 0), task, recipe, seed=0)
+    ours = fit(with_memory(backbone, VoteConfig())(task, 0), task, recipe, seed=0)
     print(f"plain backbone: {plain.tests['test']['alone']['accuracy']:.3f}")
     print(f"test accuracy {ours.tests['test']['alone']['accuracy']:.3f}")

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything  # isort
 class Digits(LightningModule):
     def __init__(self):
         super().__init__()
-        self.model = hma.HMA(mlp(in_features=64), num_classes=10)
+        self.model = hma.VotingMemory(mlp(in_features=64), num_classes=10)
 
     def training_step(self, batch, index):
         x, y = batch

@@ -9,7 +9,7 @@ from hma.data.sets.digits import digits
 
 torch.manual_seed(0)
 task = digits(seed=0, per_class=10)
-model = hma.HMA(mlp(in_features=64), num_classes=10)
+model = hma.VotingMemory(mlp(in_features=64), num_classes=10)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 train, held_out, test = (
     split.batch(torch.arange(len(split)))

@@ -18,7 +18,7 @@ net = NeuralNetClassifier(
     MemoryModule,
     module__backbone=partial(mlp, in_features=64),
     module__num_classes=10,
-    module__key_dim=64,  # every field of HMAConfig can be set, and searched, like this
+    module__key_dim=64,  # every field of VoteConfig can be set, and searched, like this
     criterion=torch.nn.CrossEntropyLoss,
     optimizer=torch.optim.Adam,
     lr=1e-3,

@@ -14,9 +14,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-from hma import HMAClassifier
+from hma import MemoryClassifier
 from hma.backbones import TransformerFeatures
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 ensure_torchvision()  # for transformers, beside a CPU-only torch
 from transformers import AutoModel, AutoTokenizer  # noqa: E402
@@ -34,6 +34,6 @@ with torch.no_grad():
 
 x_train, x_test, y_train, y_test = train_test_split(x, labels, stratify=labels, random_state=0)
 rival = LogisticRegression(max_iter=1000).fit(x_train, y_train)
-model = HMAClassifier(random_state=0).fit(x_train, y_train)
+model = MemoryClassifier(random_state=0).fit(x_train, y_train)
 print(f"logistic regression: {rival.score(x_test, y_test):.3f}")
 print(f"test accuracy {model.score(x_test, y_test):.3f}")

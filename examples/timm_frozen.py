@@ -32,24 +32,23 @@ def features(split):
     return torch.cat([backbone(part) for part in images.split(256)])
 
 
-train, test = features(task.train), features(task.tests["test"])
+train, held_out = features(task.train), features(task.validation)
+test = features(task.tests["test"])
 mean, deviation = train.mean(dim=0), train.std(dim=0).clamp(min=1e-3)
-train, test = (train - mean) / deviation, (test - mean) / deviation
+train, held_out, test = ((part - mean) / deviation for part in (train, held_out, test))
 
-config = hma.HMAConfig.paper(queue_size=200, slots_per_class=4, context="alone")
-model = hma.HMA(backbone, num_classes=10, config=config)
+model = hma.VotingMemory(torch.nn.Identity(), num_classes=10, feature_dim=train.shape[1])
 optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+labels = task.train.labels
 for _ in range(10):
-    model.train()
     for places in torch.randperm(len(train)).split(50):
-        y = task.train.labels[places]
-        loss = cross_entropy(model.classify(train[places]), y)
+        loss = cross_entropy(model(train[places]), labels[places])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        model.remember(None, y, features=train[places], ids=places)
+model.learn_memory([(train, labels)], held_out=[(held_out, task.validation.labels)])
 
 model.eval()
 with torch.no_grad():
-    right = model.classify(test).argmax(dim=1) == task.tests["test"].labels
+    right = model(test).argmax(dim=1) == task.tests["test"].labels
 print(f"test accuracy {right.float().mean():.3f}")

@@ -15,7 +15,7 @@ import hma
 from hma.backbones import vit
 from hma.data import InMemory, Task
 from hma.data.sets.digits import DIGITS, digit_images, digit_places
-from hma.methods import erm, with_hma
+from hma.methods import erm, with_memory
 from hma.training import Recipe, fit
 
 SMALL = {"patch_size": 2, "depth": 3, "embed_dim": 48, "num_heads": 4}
@@ -46,12 +46,12 @@ with TemporaryDirectory() as folder:
     save_file(learner.module.backbone.model.state_dict(), weights)
 
     # the momentum encoder is off: nearly all of the backbone stays as it is
-    config = hma.HMAConfig.paper(label_dim=16, queue_size=50, slots_per_class=4, momentum=0)
+    config = hma.HMAConfig(label_dim=16, queue_size=50, slots_per_class=4, momentum=0)
     washed_out = digits(per_class=5, black=0.5, white=0.8)
     recipe = Recipe(epochs=40, batch_size=50, lr=3e-3, evaluate_every=10)
     for tuning, prompts in [("none", None), ("part", None), ("part", "deep")]:
         tuned = backbone(tuning=tuning, prompts=prompts, weights=weights)
-        learner = with_hma(tuned, config)(washed_out, 0)
+        learner = with_memory(tuned, config)(washed_out, 0)
         trained = sum(p.numel() for p in learner.model.backbone.parameters() if p.requires_grad)
         record = fit(learner, washed_out, recipe, seed=0)
         accuracy = record.tests["test"]["batch"]["accuracy"]

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from hma.config import HMAConfig
 from hma.data import Task
 from hma.methods import (
     Method,
@@ -22,11 +21,12 @@ from hma.methods import (
     manifold_mixup,
     subgraph,
     vrex,
-    with_hma,
+    with_memory,
 )
 from hma.methods.learner import BackboneFactory
 from hma.tables import Row, memory_row, row_answers
 from hma.training import Recipe
+from hma.vote.config import VoteConfig
 
 WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Of a penalty, as the paper searched them."""
@@ -94,7 +94,7 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
         found[name] = replace(row, build=by_task(row.build))
     found["HMA-vote"] = Row(
         build=_voting,
-        settings={"config": asdict(HMAConfig())},
+        settings={"config": asdict(VoteConfig())},
         what="the library's default memory: nearest stored rows answer beside the head",
         measure=measure,
     )
@@ -242,4 +242,4 @@ def _around(make: Callable[..., Method], backbone: BackboneFactory, **settings: 
 
 
 def _voting(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
-    return with_hma(backbone, HMAConfig.from_dict(config))
+    return with_memory(backbone, VoteConfig.from_dict(config))

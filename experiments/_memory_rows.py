@@ -3,11 +3,10 @@
 from dataclasses import asdict
 from typing import Any, cast
 
-from hma import HMA
-from hma.audited import AUDIT
-from hma.config import HMAConfig
+from hma import MemoryModel, methods
+from hma.attention.config import HMAConfig
 from hma.data import Task
-from hma.methods import Learner, Method, erm, with_hma
+from hma.methods import Learner, Method, erm
 from hma.methods.learner import BackboneFactory
 from hma.methods.simple import (
     boosting,
@@ -19,16 +18,21 @@ from hma.methods.simple import (
     prototypes,
 )
 from hma.metrics import recorded
+from hma.questions.audited import AUDIT
 from hma.tables import Row
 from hma.training.auditing import audit_split
+from hma.vote.config import VoteConfig
 
+MEASURED = "54d3a106"
+"""Commit at which variants of the vote were measured that left the package."""
 PERMUTATIONS = 3
 """Of the labels of stored rows, for each test split."""
 
 
 def with_memory(backbone: BackboneFactory, *, config: dict[str, Any]) -> Method:
     """Return a memory on the backbone; a row is answered alone, as a deployed model does."""
-    return with_hma(backbone, HMAConfig.from_dict(config), alone=True)
+    kind = VoteConfig if "memory_size" in config else HMAConfig
+    return methods.with_memory(backbone, kind.from_dict(config), alone=True)
 
 
 def audited(learner: Learner, task: Task) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def audited(learner: Learner, task: Task) -> dict[str, Any]:
     A row is asked alone, as a deployed model answers. Of a model that has no memory there is
     nothing to measure; intervals are left to the seeds.
     """
-    model = cast("HMA", learner.module)
+    model = cast("MemoryModel", learner.module)
     metrics = [metric.name for metric in recorded(task.target)]
     found = {
         name: audit_split(
@@ -48,10 +52,15 @@ def audited(learner: Learner, task: Task) -> dict[str, Any]:
     return {AUDIT: found} if any(one["changes"] for one in found.values()) else {}
 
 
-def memory(what: str, config: HMAConfig) -> Row:
+def memory(what: str, config: HMAConfig | VoteConfig) -> Row:
     """Return a row with memory; records hold every field of its config."""
     settings = {"config": asdict(config)}
     return Row(build=with_memory, settings=settings, what=what, measure=audited)
+
+
+def retired(what: str, **fields: Any) -> Row:
+    """Return a variant of the vote that lost and left the package, with its records."""
+    return Row(retired=MEASURED, settings={"config": asdict(VoteConfig()) | fields}, what=what)
 
 
 ROWS = {
@@ -59,8 +68,8 @@ ROWS = {
     "PARAM": memory(
         "the paper's two blocks without memory and without neighbours", HMAConfig.ablation("param")
     ),
-    "HMA-paper": memory("the paper's memories: attention by dot product", HMAConfig.paper()),
-    "HMA": memory("nearest stored rows answer beside the head, keys from the inputs", HMAConfig()),
+    "HMA-paper": memory("the paper's memories: attention by dot product", HMAConfig()),
+    "HMA": memory("nearest stored rows answer beside the head, keys from the inputs", VoteConfig()),
     "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
     "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
     "prototypes": Row(build=prototypes, what="class means, centred and normalised"),
@@ -74,23 +83,23 @@ SWITCHES = {
     "ERM": ROWS["ERM"],
     "HMA": ROWS["HMA"],
     "HMA-features": memory(
-        "keys from the features that the head reads", HMAConfig(key_view="features")
+        "keys from the features that the head reads", VoteConfig(key_view="features")
     ),
-    "HMA-added": memory(
-        "keys learn with the backbone, the vote is added to the logits", HMAConfig(vote="added")
+    "HMA-added": retired(
+        "keys learn with the backbone, the vote is added to the logits", vote="added"
     ),
-    "HMA-gated": memory("added through a gate that starts at zero", HMAConfig(vote="gated")),
-    "HMA-values": memory(
-        "rows add to the features of the head besides", HMAConfig(vote="gated", values=True)
+    "HMA-gated": retired("added through a gate that starts at zero", vote="gated"),
+    "HMA-values": retired(
+        "rows add to the features of the head besides", vote="gated", values=True
     ),
-    "HMA-alone": memory("the vote without the head", HMAConfig(vote="alone")),
+    "HMA-alone": retired("the vote without the head", vote="alone"),
     "HMA-self": memory(
-        "rows may read their own copy while keys learn", HMAConfig(leave_self_out=False)
+        "rows may read their own copy while keys learn", VoteConfig(leave_self_out=False)
     ),
-    "HMA-512": memory("the last 512 rows instead of all", HMAConfig(queue_size=512)),
+    "HMA-512": memory("the last 512 rows instead of all", VoteConfig(memory_size=512)),
     "HMA-slots": memory(
         "learned rows beside the stored ones, started by k-means",
-        HMAConfig(slots_per_class=4, slot_init="kmeans"),
+        VoteConfig(slots_per_class=4, slot_init="kmeans"),
     ),
 }
 """The memory that is the default, and with one thing changed at a time."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from hma.data import Split, Task
 from hma.data.location import cache_folder, data_folder, missing_data
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.methods.cached_features import cached_features
 from hma.runs import RunOptions
 from hma.runs.folder import prepared_from
@@ -51,8 +51,8 @@ def flowers(name: str, shared: Path) -> Fields:
 def sentences(name: str, shared: Path) -> Fields:
     """``hma train train.jsonl --test test.jsonl --backbone hf:FOLDER --freeze-backbone``.
 
-    ``--validation dev.jsonl`` too, where there is one. The files are written to ``shared`` once, a
-    text and a label on each line.
+    ``--no-normalize`` too, and ``--validation dev.jsonl`` where there is one. The files are written
+    to ``shared`` once, a text and a label on each line.
     """
     files = {path.stem: path for path in _present(Path("text", name)).glob("*.jsonl")}
     made = {stem: _texts(path, shared / path.name) for stem, path in sorted(files.items())}
@@ -62,6 +62,7 @@ def sentences(name: str, shared: Path) -> Fields:
         **{field: str(made[stem]) for field, stem in splits.items() if stem in made},
         "backbone": f"hf:{encoder}",
         "frozen_backbone": True,
+        "normalize": False,  # as the records were measured
     }
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import nn
 
+from hma.attention.config import HMAConfig
 from hma.backbones.vit import vit
-from hma.config import HMAConfig
 from hma.data import PreparationOptions, Task, builtin, open_source, prepare
 from hma.data.location import MissingDataError, data_folder
-from hma.methods import Method, erm, with_hma
+from hma.methods import Method, erm, with_memory
 from hma.tables.memory_row import WORDS, memory_row
 from hma.tables.table import Budget, Problem, Row
 from hma.training import Recipe
@@ -210,4 +210,4 @@ def _with_memory(
     # the paper has no momentum encoder where the backbone is not trained as a whole
     momentum = {} if tuning == "full" else {"momentum": 0.0}
     tuned = partial(backbone, tuning=tuning, prompts=prompts)
-    return with_hma(tuned, HMAConfig.ablation(ablation, **config | momentum))
+    return with_memory(tuned, HMAConfig.ablation(ablation, **config | momentum))

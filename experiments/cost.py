@@ -29,10 +29,9 @@ from torch import nn
 
 from hma.backbones import mlp
 from hma.backbones.vit import vit
-from hma.config import HMAConfig
 from hma.data import InMemory, Task
 from hma.data.smaller_task import limited
-from hma.methods import Method, with_hma
+from hma.methods import Method, with_memory
 from hma.methods.learner import BackboneFactory
 from hma.tables import (
     Budget,
@@ -47,6 +46,7 @@ from hma.tables import (
     cost_record,
 )
 from hma.training import Recipe
+from hma.vote.config import VoteConfig
 
 from ._vit_tuning import MODEL
 from .f2_colored_mnist import TABLE as F2
@@ -65,7 +65,7 @@ WORDS = {PAPER: "the paper's memories, real and synthetic", "GIN-v": "with a vir
 
 def default_memory(backbone: BackboneFactory, **keywords: Any) -> Method:
     """Return the library's default memory on a backbone."""
-    return with_hma(partial(backbone, **keywords), HMAConfig())
+    return with_memory(partial(backbone, **keywords), VoteConfig())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from hma import HMAConfig
+from hma import VoteConfig
 from hma.data import Task
 from hma.data.smaller_task import limited
 from hma.methods import Learner, erm
@@ -80,7 +80,7 @@ TABLE = Table(
         ),
         "HMA-vote": Row(
             build=with_memory,
-            settings={"config": asdict(HMAConfig())},
+            settings={"config": asdict(VoteConfig())},
             what="the library's default memory: nearest stored rows answer beside the head",
             measure=audited_in_part,
         ),

@@ -28,13 +28,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hma.backbones import mlp
-from hma.config import HMAConfig
 from hma.data import Task
 from hma.data.location import data_folder
 from hma.runs import RunOptions, train, whole_record
 from hma.runs.folder import prepared_from
 from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.training import UserRecipe
+from hma.vote.config import VoteConfig
 
 from ._real_data import SMALL_TABLES, Fields, flowers, graphs, sentences, table
 
@@ -93,7 +93,7 @@ TABLE = Table(
     rows={
         "deployed": Row(
             work=whole_run,
-            settings={"config": asdict(HMAConfig())},
+            settings={"config": asdict(VoteConfig())},
             what="what hma train deploys with its defaults",
         )
     },

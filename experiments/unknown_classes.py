@@ -29,20 +29,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hma import unfamiliarity
-from hma.config import HMAConfig
-from hma.conformal import class_scores, class_sets, coverage_interval, threshold
+from hma import MemoryModel, unfamiliarity
 from hma.data import InMemory, Split, Task
 from hma.data.sets.digits import digits
-from hma.methods import with_hma
+from hma.methods import with_memory
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
-from hma.model import HMA
+from hma.questions.conformal import class_scores, class_sets, coverage_interval, threshold
+from hma.questions.unfamiliar import doubt, energy
 from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.targets import Classes, YesNo
 from hma.training import UserRecipe, fit
-from hma.unfamiliar import doubt, energy
+from hma.vote.config import VoteConfig
 
 from .m1_tables import data as whole_table
 from .m1_tables import encoder as network
@@ -105,21 +104,21 @@ def vectors(split: Split) -> Tensor:
     return (batch.x if batch.features is None else batch.features).flatten(1).float()
 
 
-Score = Callable[[HMA, Tensor], Tensor]
+Score = Callable[[MemoryModel, Tensor], Tensor]
 SCORES: dict[str, Score] = {
     "distance": lambda model, features: unfamiliarity(model, features=features),
     "max-softmax": lambda model, features: doubt(
         model.target.expected(model.classify(features, context="alone"))
     ),
-    "energy": lambda model, features: energy(model.headed(features)),
+    "energy": lambda model, features: energy(model.head_logits(features)),
 }
 
 
 def ranked(job: Job) -> Record:
     """Train the memory on known classes and rank the test rows."""
     task, seed = job.problem.task(job.cell.seed), job.cell.seed
-    config = HMAConfig.from_dict(job.settings["config"])
-    learner = with_hma(job.problem.backbone, config, alone=True)(task, seed)
+    config = VoteConfig.from_dict(job.settings["config"])
+    learner = with_memory(job.problem.backbone, config, alone=True)(task, seed)
     assert isinstance(learner, WithMemory)
     task = with_known_features(task, learner, job.shared / "features")
     folder = job.folder / "trained"
@@ -144,7 +143,7 @@ def ranked(job: Job) -> Record:
     )
 
 
-def encoded(model: HMA, split: Split) -> Tensor:
+def encoded(model: MemoryModel, split: Split) -> Tensor:
     """Return the features of rows, ``(N, F)``."""
     batch = split.batch(torch.arange(len(split)))
     made: Tensor = model.backbone(batch.x) if batch.features is None else batch.features
@@ -181,7 +180,7 @@ def covered(
 
 def row(score: str, what: str) -> Row:
     """Return a row that ranks by one score."""
-    return Row(work=ranked, settings={"score": score, "config": asdict(HMAConfig())}, what=what)
+    return Row(work=ranked, settings={"score": score, "config": asdict(VoteConfig())}, what=what)
 
 
 recipe = UserRecipe().fixed()

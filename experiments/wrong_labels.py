@@ -31,19 +31,19 @@ import torch
 from torch import Tensor
 
 from hma import suspects
-from hma.config import HMAConfig
 from hma.data import InMemory, Split, Task
 from hma.data.smaller_task import Part
 from hma.extras import needed
-from hma.label_issues import PURPOSE, issues_of
-from hma.methods import Method, erm, with_hma
+from hma.methods import Method, erm, with_memory
 from hma.methods.memory import WithMemory
 from hma.methods.simple import logistic
 from hma.metrics import scores
+from hma.questions.label_issues import PURPOSE, issues_of
 from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.targets import YesNo
 from hma.training import UserRecipe, all_logits, fit
 from hma.training.provenance import data_fingerprint
+from hma.vote.config import VoteConfig
 
 from .m1_tables import data as whole
 from .m1_tables import encoder
@@ -82,8 +82,8 @@ def data(name: str, seed: int) -> Task:
 def by_vote(job: Job) -> Record:
     """Train once; every training row is then asked of the memory without it."""
     task = job.problem.task(job.cell.seed)
-    config = HMAConfig.from_dict(job.settings["config"])
-    method = with_hma(job.problem.backbone, config, alone=True)
+    config = VoteConfig.from_dict(job.settings["config"])
+    method = with_memory(job.problem.backbone, config, alone=True)
     learner = method(task, job.cell.seed)
     assert isinstance(learner, WithMemory)
     trained = fit(
@@ -178,7 +178,7 @@ TABLE = Table(
     rows={
         "vote": Row(
             work=by_vote,
-            settings={"config": asdict(HMAConfig())},
+            settings={"config": asdict(VoteConfig())},
             what="the memory, trained once, asked about each row without it",
         ),
         "cleanlab-network": Row(

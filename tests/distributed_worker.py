@@ -17,12 +17,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from hma import HMA, HMAConfig
-from hma.distributed import gather_rows
+from hma import HMA, HMAConfig, VoteConfig, VotingMemory
+from hma.memory.distributed import gather_rows
 from hma.training.devices import buffer_option
 
 RANKS, STEPS, BATCH, WIDTH, CLASSES = 2, 5, 6, 8, 3
-ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param", "vote", "one", "narrow")
+ABLATIONS = ("rma", "abd", "abd+syn", "abd+rma", "hma", "param", "one", "narrow", "vote")
 SIZES = {
     "rma": {"queue_size": 16},
     "abd": {},
@@ -32,25 +32,21 @@ SIZES = {
     "param": {},
     "one": {"queue_size": 16, "slots_per_class": 2, "stages": "one"},
     "narrow": {"queue_size": 16, "slots_per_class": 2, "attention": "linear", "width": 4},
-    "vote": {
-        "vote": "added",
-        "key_dim": 4,
-        "key_dropout": 0.0,
-        "candidates": None,
-        "slots_per_class": 1,
-    },
+    "vote": {"key_dim": 4, "slots_per_class": 1},
 }
 
 
 def build(row, *, seed=0, backbone=None, **changes):
     torch.manual_seed(seed)
+    backbone = backbone or nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
+    if row == "vote":
+        config = VoteConfig(**SIZES[row], **changes)
+        return VotingMemory(backbone, CLASSES, config, feature_dim=WIDTH).double()
     shared = {"num_heads": 2, "dropout": 0.0, "momentum": 0.9} | changes
     if row != "param":
         shared["label_dim"] = 4
-    designs = {"vote": HMAConfig, "one": HMAConfig.paper, "narrow": HMAConfig.paper}
-    make = designs.get(row, partial(HMAConfig.ablation, row))
+    make = HMAConfig if row in ("one", "narrow") else partial(HMAConfig.ablation, row)
     config = make(**SIZES[row], **shared)
-    backbone = backbone or nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
     return HMA(backbone, CLASSES, config, feature_dim=WIDTH).double()
 
 
@@ -70,10 +66,10 @@ def train(model, *, part=slice(None), wrap=lambda model: model):
         x, y = (values[part] for values in batch(step))
         ids = torch.arange(BATCH)[part] + BATCH * (step % 2)  # each sample comes twice or more
         optimizer.zero_grad()
-        cross_entropy(wrapped(x, ids=ids), y).backward()
+        cross_entropy(wrapped(x), y).backward()
         reached.append({name for name, p in model.named_parameters() if p.grad is not None})
         optimizer.step()
-        model.remember(x, y, ids=ids)
+        model.after_step(x, y, ids=ids)
     return set.intersection(*reached)
 
 
@@ -94,7 +90,7 @@ def step_of_rows(rank, step):
 
 
 def rows(rank):
-    config = HMAConfig.paper(queue_size=7, slots_per_class=0, label_dim=4, num_heads=2)
+    config = HMAConfig(queue_size=7, slots_per_class=0, label_dim=4, num_heads=2)
     model = HMA(nn.Linear(5, WIDTH), CLASSES, config, feature_dim=WIDTH).double()
     found = []
     for step in range(5):
@@ -169,45 +165,38 @@ def slots(rank):
     return model.memory_state().slots, features
 
 
-COUNTED = {
-    "paper": ("hma", {}),
-    "added": ("vote", {}),
-    "default": ("vote", {"vote": "mixed", "slots_per_class": 0}),
-}
-"""Designs whose messages are counted: row of ``SIZES``, changes."""
+COUNTED = ("paper", "default")
+"""Designs whose messages are counted."""
 
 
 def messages(design):
     """Count what a step hands to torch.distributed, operation by operation, in bytes."""
 
     def case(rank):
-        row, changes = COUNTED[design]
-        model = counted_model(row, changes)
+        model = counted_model(design)
         wrapped = DistributedDataParallel(model, **{buffer_option(): False})
         wrapped.register_comm_hook(None, allreduce_hook)  # gradients too go through Python then
         x, y = (values[half(rank)] for values in batch(0))
         ids = torch.arange(BATCH)[half(rank)]
-        if not model.config.mixes:
-            model.remember(x, y, ids=ids)  # a batch that no row of is stored has no vote
         with counting() as found:
-            cross_entropy(wrapped(x, ids=ids), y).backward()
-            if not model.config.mixes:
-                model.remember(x, y, ids=ids)
+            cross_entropy(wrapped(x), y).backward()
+            model.after_step(x, y, ids=ids)
+        rows, held_out = (partial(model.encode_rows, [batch(step)]) for step in range(2))
         with counting() as later:
-            if model.config.mixes:
-                model.learn_memory([batch(0)], held_out=[batch(1)])
+            model.after_training(rows, held_out)
         return found, later
 
     return case
 
 
-def counted_model(row, changes):
-    sizes = SIZES[row] | changes
-    make = HMAConfig.paper if row == "hma" else HMAConfig
-    own = {"label_dim": 4, "num_heads": 2} if row == "hma" else {}
+def counted_model(design):
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Linear(5, WIDTH), nn.Tanh())
-    return HMA(backbone, CLASSES, make(**sizes, **own), feature_dim=WIDTH).double()
+    if design == "default":
+        config = VoteConfig(key_dim=4, key_dropout=0.0, candidates=None)
+        return VotingMemory(backbone, CLASSES, config, feature_dim=WIDTH).double()
+    config = HMAConfig(label_dim=4, num_heads=2, **SIZES["hma"])
+    return HMA(backbone, CLASSES, config, feature_dim=WIDTH).double()
 
 
 @contextmanager

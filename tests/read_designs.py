@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from hma.attention import MemoryRead
+from hma.attention.block import MemoryRead
 
 READS = {
     "paper": {},

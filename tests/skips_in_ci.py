@@ -9,7 +9,7 @@ ALLOWED_SKIPS = {
     "real data is absent": "others' data is not ours to publish; CI has it beside the checkout",
     "the paper's numbers are not at": "they lie beside that data",
     "SCIPY_ARRAY_API is not set": "scikit-learn's check of an input that we do not promise",
-    "HMAClassifier does not have a decision_function": "it has predict_proba, which is checked",
+    "MemoryClassifier does not have a decision_function": "it has predict_proba, which is checked",
     "a GPU can compute|this machine has it": "the refusal is of machines without a GPU",
 }
 """A pattern of the reason that a skip gives, and why CI may skip for it."""

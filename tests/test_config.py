@@ -1,110 +1,53 @@
-"""A configuration says everything that is wrong with it, at once."""
+"""Configurations of both memories check themselves."""
 
 import dataclasses
+from typing import Literal, get_origin
 
 import pytest
-from torch import nn
 
-from hma import HMA, ConfigError, HMAConfig
-from hma.config_checks import NUMBERS
+from hma import ConfigError, HMAConfig, VoteConfig
 
-
-def test_every_problem_is_listed_at_once():
-    with pytest.raises(ConfigError) as caught:
-        HMAConfig.paper(num_heads=0, queue_size=-1, dropout=1.0, momentum=2, scale="hed", top_k=0)
-    for line in [
-        "num_heads must be at least 1, got 0",
-        "queue_size must be at least 0, got -1",
-        "dropout must be at least 0 and below 1, got 1.0",
-        "momentum must be at least 0 and below 1, got 2",
-        "scale must be one of 'head', 'token', got 'hed'; did you mean 'head'?",
-        "top_k must be at least 1 or None, got 0",
-    ]:
-        assert line in str(caught.value)
+CONFIGS = [HMAConfig, VoteConfig]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("queue_size", 1.5),
-        ("queue_size", True),
-        ("label_dim", "64"),
-        ("dropout", "0.1"),
-        ("batch_attention", 1),
-        ("check_finite", None),
-        ("top_k", 1.5),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_named(field, value):
-    with pytest.raises(ConfigError, match=f"{field} must be"):
-        HMAConfig.paper(**{field: value})
-
-
-def test_every_field_that_is_a_number_has_a_rule():
-    checked_by_type = (bool, str)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_field_that_is_a_number_has_a_rule(config):
     numbers = {
         field.name
-        for field in dataclasses.fields(HMAConfig)
-        if not isinstance(field.default, checked_by_type)
+        for field in dataclasses.fields(config)
+        if field.type is not bool and get_origin(field.type) is not Literal
     }
-    assert numbers == set(NUMBERS)
+    assert numbers == set(config.numbers)
 
 
-def test_a_configuration_with_nothing_to_read_says_what_to_do():
-    with pytest.raises(ConfigError, match="empty_reads='keep'"):
-        HMAConfig.paper(queue_size=0, slots_per_class=0, batch_attention=False)
-
-
-def test_a_linear_read_has_no_largest_weights():
-    with pytest.raises(ConfigError, match=r"attention='linear' .* got top_k=3; leave it out"):
-        HMAConfig.paper(attention="linear", top_k=3)
-
-
-def test_heads_must_divide_the_width_that_is_read():
-    config = HMAConfig.paper(width=30, label_dim=3)
-    with pytest.raises(ConfigError, match="divide width, got 4 and 30; width=32 would fit"):
-        HMA(nn.Identity(), 2, config, feature_dim=64)
-    HMA(nn.Identity(), 2, HMAConfig.paper(width=32, label_dim=3), feature_dim=64)
-
-
-def test_anchors_need_attention_between_datapoints():
-    with pytest.raises(ConfigError, match="context='anchors' needs batch_attention=True"):
-        HMAConfig.paper(context="anchors", batch_attention=False)
-
-
-def test_a_configuration_cannot_be_changed():
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_configuration_cannot_be_changed(config):
     with pytest.raises(dataclasses.FrozenInstanceError):
-        HMAConfig.paper().queue_size = 3
+        config().slots_per_class = 3
 
 
-@pytest.mark.parametrize(
-    ("row", "queue", "slots", "neighbours"),
-    [
-        ("rma", 512, 0, False),
-        ("abd", 0, 0, True),
-        ("abd+syn", 0, 16, True),
-        ("abd+rma", 512, 0, True),
-        ("hma", 512, 16, True),
-        ("param", 0, 0, False),
-    ],
-)
-def test_rows_of_the_papers_tables(row, queue, slots, neighbours):
-    config = HMAConfig.ablation(row)
-    assert (config.queue_size, config.slots_per_class, config.batch_attention) == (
-        queue,
-        slots,
-        neighbours,
-    )
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_configuration_comes_back_from_its_fields_and_an_unknown_one_is_named(config):
+    values = dataclasses.asdict(config(slots_per_class=3))
+    assert config.from_dict(values) == config(slots_per_class=3)
+    with pytest.raises(ConfigError, match="got 'slots_pr_class'; did you mean 'slots_per_class'"):
+        config.from_dict(values | {"slots_pr_class": 3})
 
 
-def test_an_ablation_takes_other_fields_but_not_those_that_make_it():
-    assert HMAConfig.ablation("rma", queue_size=7).queue_size == 7
-    with pytest.raises(ConfigError, match="the row 'rma' fixes slots_per_class=0"):
-        HMAConfig.ablation("rma", slots_per_class=3)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_problems_are_listed_under_the_name_of_the_class(config):
+    with pytest.raises(ConfigError) as caught:
+        config(slots_per_class=-1, slot_init="kmean", check_finite=0)
+    title, *problems = str(caught.value).splitlines()
+    assert title == f"{config.__name__} cannot run:"
+    assert [problem.split()[1] for problem in problems] == [
+        "check_finite",
+        "slots_per_class",
+        "slot_init",
+    ]
 
 
-def test_unknown_rows_and_fields_are_named_with_a_guess():
-    with pytest.raises(ConfigError, match="did you mean 'abd\\+syn'"):
-        HMAConfig.ablation("abd+sny")
-    with pytest.raises(ConfigError, match="got 'queue_sise'; did you mean 'queue_size'"):
-        HMAConfig.from_dict({"queue_sise": 3})
+def test_fields_of_the_vote_are_not_those_of_the_papers_memory():
+    for name in ("similarity", "vote", "values", "memory_size", "key_dim", "candidates"):
+        with pytest.raises(ConfigError, match=f"field must be one of .*got '{name}'"):
+            HMAConfig.from_dict({name: 1})

@@ -127,6 +127,8 @@ def test_ranks_agree_on_the_batches_that_are_read_without_neighbours(results):
 def test_every_parameter_outside_the_momentum_encoder_gets_a_gradient_on_every_rank(results, row):
     model = worker.build(row)
     learns = {name for name, _ in model.named_parameters() if "momentum_encoder" not in name}
+    if row == "vote":  # its keys and slots learn when training is over
+        learns = {name for name in learns if name.startswith(("backbone.", "head."))}
     for _, reached in results[f"train {row}"]:
         assert reached == learns
 
@@ -148,8 +150,7 @@ def test_ranks_built_from_different_seeds_end_with_the_same_weights_and_memory(r
 
 @pytest.mark.parametrize("design", worker.COUNTED)
 def test_a_step_hands_over_the_messages_of_the_formulas(results, design):
-    row, changes = worker.COUNTED[design]
-    model = worker.counted_model(row, changes)
+    model = worker.counted_model(design)
     shape = Shape(
         batch=worker.BATCH // worker.RANKS,
         features=worker.WIDTH,
@@ -159,7 +160,7 @@ def test_a_step_hands_over_the_messages_of_the_formulas(results, design):
         slots_per_class=2,
     )
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    told = messages(design, shape, worker.RANKS, trained, number=8, key=4)
+    told = messages(design, shape, worker.RANKS, trained, number=8)
     wanted = sorted((one.collective, one.size) for one in told)
     for found, later in results[f"messages {design}"]:
         assert sorted(found) == wanted

@@ -1,5 +1,6 @@
 """The documents: their code runs, their links lead somewhere, and what they name exists."""
 
+import ast
 import importlib
 import json
 import re
@@ -29,7 +30,7 @@ FENCE = re.compile(r"^```(?P<tags>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | r
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:src|tests|docs)/[\w./-]*|\w+\.(?:toml|md|cff)|Makefile")
-NAME = re.compile(r"hma(?:\.[A-Za-z_]\w*)+")
+NAME = re.compile(r"(?<![\w/])hma(?:\.[A-Za-z_]\w*)+")
 MARK = re.compile(r"# DIFF\[([^\]]+)\]")
 SHOWN = re.compile(r"<!-- here the site shows (\S+) -->")
 CITED = re.compile(r"`(src/hma/[\w/]+\.py)` `DIFF\[([^\]]+)\]`")
@@ -80,7 +81,7 @@ def name_of(path: Path) -> str:
 
 def import_quietly(package: str) -> None:
     """Import a package whose own import warns; what the block itself causes stays an error."""
-    from hma.torchvision_ops import ensure_torchvision
+    from hma.extras import ensure_torchvision
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -206,6 +207,49 @@ def test_deviations_and_marks_in_the_code_are_the_same():
     cited = Counter(CITED.findall((ROOT / "docs" / "deviations.md").read_text()))
     assert marked
     assert cited == marked
+
+
+MODEL_FILES = {"card", "checkpoint", "checkpoint_files", "released"}
+"""Modules of ``hma.io`` that know the models; the others know files alone."""
+
+
+def room_of(module: str) -> str:
+    """Return which room of the picture a module is in."""
+    first, *rest = module.split(".")[1:]
+    if first == "io":
+        return "io models" if rest and rest[0] in MODEL_FILES else "io files"
+    return first
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """Return the rooms that a file imports when it is imported itself."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {room_of(name) for name in names if name.startswith("hma.")}
+
+
+def test_the_picture_of_the_rooms_shows_all_of_them_and_imports_point_down():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    picture = page.split("```text\n")[1].split("```")[0].splitlines()
+    floors = [re.split(r"\s{2,}", line)[0].split(" · ") for line in picture]
+    floor_of = {room: floor for floor, rooms in enumerate(floors) for room in rooms}
+    package = ROOT / "src" / "hma"
+    seen, wrong = set(), []
+    for path in package.rglob("*.py"):
+        module = ".".join(("hma", *path.relative_to(package).with_suffix("").parts))
+        if module in ("hma.__init__", "hma.__main__"):
+            continue
+        here = room_of(module.removesuffix(".__init__"))
+        seen.add(here)
+        for other in rooms_imported(path) - {here}:
+            if other != "__version__" and floor_of[other] <= floor_of[here]:
+                wrong.append((module, other))
+    assert seen == set(floor_of)
+    assert not wrong
 
 
 def test_the_citation_names_this_version_and_the_paper():

@@ -9,7 +9,7 @@ from torch import nn
 from hma import HMA, ConfigError, HMAConfig
 from hma.targets import Classes
 
-SMALL = HMAConfig.paper(queue_size=4, slots_per_class=1, label_dim=4, check_finite=True)
+SMALL = HMAConfig(queue_size=4, slots_per_class=1, label_dim=4, check_finite=True)
 
 
 def model_with_rows():
@@ -103,8 +103,8 @@ def test_a_lazy_backbone_says_what_to_do():
 
 def test_heads_that_do_not_divide_the_token_come_with_a_width_that_fits():
     with pytest.raises(ConfigError, match=r"got 4 and 6 \+ 64 = 70; label_dim=66 would fit"):
-        HMA(nn.Linear(3, 6), 3, HMAConfig.paper(), feature_dim=6)
-    HMA(nn.Linear(3, 6), 3, HMAConfig.paper(label_dim=66), feature_dim=6)
+        HMA(nn.Linear(3, 6), 3, HMAConfig(), feature_dim=6)
+    HMA(nn.Linear(3, 6), 3, HMAConfig(label_dim=66), feature_dim=6)
 
 
 @pytest.mark.parametrize(("classes", "width"), [(0, 8), (-1, 8), (3, 0)])

@@ -1,7 +1,8 @@
 """Pages of the API name things as they are imported; their docstrings are where they are defined.
 
-``::: hma.explain`` stands for ``hma.explain.explain``, and ``::: hma.methods`` for every public
-name of that package. A name that a module and a function share would mean the module otherwise.
+``::: hma.explain`` stands for ``hma.questions.explain.explain``, and ``::: hma.methods`` for every
+public name of that package. A name that a module and a function share would otherwise mean the
+module.
 """
 
 import re

@@ -4,23 +4,27 @@ from typing import TYPE_CHECKING, Any
 
 from hma import loading as loading  # first: it sees to Ctrl-C while torch is imported
 from hma import targets
-from hma.audit import audit
-from hma.audited import Audit
-from hma.checkpoint import load, save
-from hma.checkpoint_files import CheckpointError
-from hma.config import ConfigError, HMAConfig
-from hma.contributions import Contributions, contributions
-from hma.diagnostics import queue_diagnostics, slot_diagnostics
-from hma.explain import Explanation, explain
-from hma.memory_state import MemoryState
-from hma.model import HMA
-from hma.model_card import ModelCard
-from hma.released import load_released
-from hma.suspects import Suspects, suspects
-from hma.unfamiliar import unfamiliarity
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
+from hma.config import ConfigError
+from hma.io.card import ModelCard
+from hma.io.checkpoint import load, save
+from hma.io.checkpoint_files import CheckpointError
+from hma.io.released import load_released
+from hma.memory.state import MemoryState
+from hma.model import MemoryModel
+from hma.questions.audit import audit
+from hma.questions.audited import Audit
+from hma.questions.contributions import Contributions, contributions
+from hma.questions.diagnostics import queue_diagnostics, slot_diagnostics
+from hma.questions.explain import Explanation, explain
+from hma.questions.suspects import Suspects, suspects
+from hma.questions.unfamiliar import unfamiliarity
+from hma.vote.config import VoteConfig
+from hma.vote.voting_memory import VotingMemory
 
 if TYPE_CHECKING:
-    from hma.estimator import HMAClassifier, HMARegressor
+    from hma.estimator import MemoryClassifier, MemoryRegressor
 
 __version__ = "0.1.0"
 
@@ -31,12 +35,15 @@ __all__ = [
     "ConfigError",
     "Contributions",
     "Explanation",
-    "HMAClassifier",
     "HMAConfig",
-    "HMARegressor",
+    "MemoryClassifier",
+    "MemoryModel",
+    "MemoryRegressor",
     "MemoryState",
     "ModelCard",
     "Suspects",
+    "VoteConfig",
+    "VotingMemory",
     "audit",
     "contributions",
     "explain",
@@ -53,7 +60,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the estimator when it is asked for: scikit-learn is an extra."""
-    if name in ("HMAClassifier", "HMARegressor"):
+    if name in ("MemoryClassifier", "MemoryRegressor"):
         from hma import estimator
 
         return getattr(estimator, name)

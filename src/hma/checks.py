@@ -5,8 +5,6 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from hma.config import ConfigError, HMAConfig
-
 
 def expect_shape(name: str, tensor: Tensor, *shape: int | None) -> None:
     """Raise unless ``tensor`` has ``shape``; ``None`` matches any size.
@@ -71,30 +69,6 @@ def feature_dim_of(backbone: nn.Module, given: int | None) -> int:
         f"feature_dim must be given: {type(backbone).__name__} has neither num_features nor "
         "feature_dim; pass HMA(..., feature_dim=<width of the backbone's output>)"
     )
-
-
-def expect_sizes(feature_dim: int, config: HMAConfig) -> None:
-    """Raise unless a model of these sizes can be built."""
-    if feature_dim < 1:
-        raise ValueError(f"feature_dim must be at least 1, got {feature_dim}")
-    if config.votes:
-        return
-    heads = config.num_heads
-    if config.width is not None:
-        if config.width % heads:
-            fits = config.width + heads - config.width % heads
-            raise ConfigError(
-                f"num_heads must divide width, got {heads} and {config.width}; "
-                f"width={fits} would fit"
-            )
-        return
-    token = feature_dim + config.label_dim
-    if token % heads:
-        raise ConfigError(
-            f"num_heads must divide feature_dim + label_dim, got {heads} and "
-            f"{feature_dim} + {config.label_dim} = {token}; "
-            f"label_dim={config.label_dim + heads - token % heads} would fit"
-        )
 
 
 def other_sizes(

@@ -15,7 +15,7 @@ Pair = tuple[Tensor, Tensor]
 
 def fresh_model() -> hma.HMA:
     torch.manual_seed(7)
-    config = hma.HMAConfig.paper(
+    config = hma.HMAConfig(
         label_dim=16, queue_size=20, slots_per_class=2, momentum=MOMENTUM, dropout=0.0
     )
     return hma.HMA(mlp(INPUTS, hidden=(16,)), CLASSES, config)

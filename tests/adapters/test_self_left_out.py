@@ -10,18 +10,17 @@ from plain_training import CLASSES, INPUTS, rows
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
-from hma import HMA, HMAConfig, key_learning
+from hma import HMA, HMAConfig, VoteConfig, VotingMemory
 from hma.adapters import writing
 from hma.adapters.sample_ids import WithIds
 from hma.backbones import mlp
-from hma.errors import UserError
-from hma.voting import VotingRead
+from hma.vote import learning, voting_memory
 
 if importlib.util.find_spec("skorch") is not None:
     importlib.import_module("hma.adapters.skorch")  # before skorch: it quietens its import
 
-CONFIG = {"vote": "added", "key_dim": 8, "candidates": 6}
-BATCH, EPOCHS, ROWS = 8, 2, 24
+CONFIG = {"key_dim": 8, "candidates": 6}
+BATCH, EPOCHS, ROWS, KEY_STEPS = 8, 2, 24, 6
 HELD_OUT = tuple(part[ROWS:] for part in rows(ROWS + 9))
 
 pytestmark = [
@@ -38,50 +37,67 @@ def needs(*packages):
 
 
 class Spy:
-    """Turns the label of each row's own stored copy round, and looks who answers otherwise."""
+    """Turns the label of each row's own copy round, and looks who answers otherwise."""
 
     def __init__(self):
-        self.own = self.others = self.training_calls = 0
+        self.own = self.others = self.steps = 0
 
-    def look(self, store, ids, again, logits):
-        for row, place in enumerate(store.find(ids).tolist()):
-            if place < 0:
+    def look(self, keys, places, again, logits):
+        for row, (place, own) in enumerate(zip(places, keys.places[places], strict=True)):
+            if own < 0:
                 continue
-            was = int(store.labels[place])
-            store.labels[place] = (was + 1) % CLASSES
+            copies = (keys.ballots.made[place], keys.stored_ballots.made[own])
+            before = [ballot.clone() for ballot in copies]
+            for ballot in copies:  # of the row in its batch, and of the stored one
+                ballot.copy_(ballot.roll(1))
             said = again()
-            store.labels[place] = was
+            for ballot, was in zip(copies, before, strict=True):
+                ballot.copy_(was)
             torch.testing.assert_close(said[row], logits[row], msg=f"row {row} read itself")
             self.own += 1
             self.others += int(((said - logits).abs() > 1e-4).any(dim=1).sum())
 
 
 @pytest.fixture
-def spy(monkeypatch):
-    found, inside = Spy(), VotingRead.learn
+def few_steps(monkeypatch):
+    monkeypatch.setattr(learning, "LEAST_STEPS", KEY_STEPS)
+    monkeypatch.setattr(learning, "LEAST_PASSES", 1)
+    monkeypatch.setattr(learning, "ROWS_A_STEP", BATCH)
 
-    def learn(vote, features, stored, learned, *, ids, **options):
-        before = torch.get_rng_state()
-        votes = inside(vote, features, stored, learned, ids=ids, **options)
-        after = torch.get_rng_state()
+
+@pytest.fixture
+def spy(monkeypatch, few_steps):
+    found, said = Spy(), []
+    inside, voted = learning._Learning._loss, learning.voted
+
+    def noted(*given):
+        said.append(voted(*given))
+        return said[-1]
+
+    def loss(keys, places):
+        before = keys.chance.get_state()
+        value = inside(keys, places)
+        after = keys.chance.get_state()
 
         @torch.no_grad()
         def again():
-            torch.set_rng_state(before)  # the same dropout, the same candidates
-            return inside(vote, features, stored, learned, ids=ids, **options).logits
+            keys.chance.set_state(before)  # the same dropout, the same candidates
+            inside(keys, places)
+            return said[-1]
 
-        found.training_calls += 1
-        found.look(stored.queue, ids, again, votes.logits.detach())
-        torch.set_rng_state(after)
-        return votes
+        found.steps += 1
+        found.look(keys, places, again, said[-1].detach())
+        keys.chance.set_state(after)
+        return value
 
-    monkeypatch.setattr(VotingRead, "learn", learn)
+    monkeypatch.setattr(learning, "voted", noted)
+    monkeypatch.setattr(learning._Learning, "_loss", loss)
     return found
 
 
 def model_of(config):
     torch.manual_seed(0)
-    return HMA(mlp(INPUTS, hidden=(16,)), CLASSES, HMAConfig(**config))
+    return VotingMemory(mlp(INPUTS, hidden=(16,)), CLASSES, VoteConfig(**config))
 
 
 def expect_held(model, data, places=None):
@@ -105,8 +121,7 @@ def with_lightning(data, config=CONFIG, sampler=None):
             self.model = model_of(config)
 
         def training_step(self, batch, index):
-            x, y, ids = batch
-            return nn.functional.cross_entropy(self.model(x, ids=ids), y)
+            return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
 
         def validation_step(self, batch, index):
             self.model(batch[0])
@@ -146,7 +161,7 @@ def with_skorch(data, config=CONFIG):
     from skorch.helper import predefined_split
 
     net = skorch_net(config, train_split=predefined_split(Plain(*HELD_OUT)))
-    return net.fit(*data).module_
+    return net.fit(*data).module_.model
 
 
 class Named(Dataset):
@@ -183,11 +198,11 @@ def with_transformers(data, config=CONFIG, **options):
 
 
 def with_the_estimator(data, config=CONFIG):
-    from hma.estimator import HMAClassifier, table_estimator
+    from hma.estimator import MemoryClassifier, table_estimator
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_estimator, "config_of", lambda *_: HMAConfig(**config))
-        model = HMAClassifier(
+        patch.setattr(table_estimator, "config_of", lambda *_: VoteConfig(**config))
+        model = MemoryClassifier(
             hidden=(16,), max_epochs=EPOCHS, batch_size=BATCH, linear=False, standardize=False,
             early_stopping=False, random_state=0,
         ).fit(data[0].numpy(), data[1].numpy())  # fmt: skip
@@ -196,7 +211,7 @@ def with_the_estimator(data, config=CONFIG):
 
 def with_the_training_loop(data, config=CONFIG):
     from hma.data import InMemory, Task
-    from hma.methods import with_hma
+    from hma.methods import with_memory
     from hma.training import Recipe, SilentProgress, fit
 
     split = InMemory(*data)
@@ -204,7 +219,7 @@ def with_the_training_loop(data, config=CONFIG):
         name="rows", kind="table", classes=("a", "b", "c"), shape=(INPUTS,), train=split,
         validation=split, tests={"test": split},
     )  # fmt: skip
-    learner = with_hma(lambda task: mlp(INPUTS, hidden=(16,)), HMAConfig(**config))(task, 0)
+    learner = with_memory(lambda task: mlp(INPUTS, hidden=(16,)), VoteConfig(**config))(task, 0)
     recipe = Recipe(epochs=EPOCHS, batch_size=BATCH, selection="last")
     fit(learner, task, recipe, seed=0, progress=SilentProgress())
     return learner.module
@@ -223,44 +238,39 @@ WAYS = [
 def test_a_row_never_reads_its_own_copy_and_all_rows_are_held_as_they_are_now(train, spy):
     data = rows(ROWS)
     model = train(data)
-    assert spy.training_calls == EPOCHS * ROWS // BATCH
-    assert spy.own == ROWS  # in the second epoch every row has a copy
+    assert spy.steps == KEY_STEPS
+    assert spy.own == KEY_STEPS * BATCH  # every row has a copy
     assert spy.others > ROWS  # and others read it
     expect_held(model, data)
 
 
 @needs("lightning")
-def test_a_spy_sees_a_row_that_reads_itself(spy, monkeypatch):
-    monkeypatch.setattr(torch, "isin", lambda held, _: torch.zeros_like(held, dtype=torch.bool))
+def test_a_spy_sees_a_row_that_reads_itself(spy):
     with pytest.raises(AssertionError, match="read itself"):
-        with_lightning(rows(ROWS))
+        with_lightning(rows(ROWS), CONFIG | {"leave_self_out": False, "candidates": None})
 
 
-# -------------------------------------------------- a memory that is learned last
-
-LAST = {"vote": "mixed", "key_dim": 8}
+# ------------------------------------------------------- what a memory is learned from
 
 
 @pytest.fixture
-def learned(monkeypatch):
-    """What memories were learned from; a few steps do here."""
-    monkeypatch.setattr(key_learning, "LEAST_STEPS", 4)
-    monkeypatch.setattr(key_learning, "LEAST_PASSES", 1)
-    found, inside = [], key_learning.learn_memory
+def learned(monkeypatch, few_steps):
+    """What memories were learned from."""
+    found, inside = [], learning.learn_memory
 
     def noted(model, given, held_out, **options):
         before = len(model.memory_state().ids)
         found.append((before, given, held_out))
         return inside(model, given, held_out, **options)
 
-    monkeypatch.setattr(writing, "learn_memory", noted)
+    monkeypatch.setattr(voting_memory, "learn_memory", noted)
     return found
 
 
 @pytest.mark.parametrize("train", WAYS[:3])
-def test_a_memory_that_is_learned_last_is_learned_when_training_ends(train, learned):
+def test_the_memory_is_learned_when_training_ends(train, learned):
     data = rows(ROWS)
-    model = train(data, LAST)
+    model = train(data)
     ((before, given, held_out),) = learned
     assert before == 0  # no step wrote anything
     assert sorted(given.ids.tolist()) == list(range(ROWS))
@@ -272,24 +282,24 @@ def test_a_memory_that_is_learned_last_is_learned_when_training_ends(train, lear
 @needs("lightning")
 def test_rows_that_a_sampler_left_out_are_not_remembered(learned):
     data, chosen = rows(ROWS), torch.arange(0, ROWS, 2)
-    model = with_lightning(data, LAST, SubsetRandomSampler(chosen.tolist()))
+    model = with_lightning(data, sampler=SubsetRandomSampler(chosen.tolist()))
     expect_held(model, data, chosen)
 
 
 @needs("skorch")
-def test_skorch_needs_no_ids_for_a_memory_that_is_learned_last(learned):
+def test_skorch_needs_no_ids(learned):
     import skorch
 
     data = rows(ROWS)
-    net = skorch_net(LAST, dataset=skorch.dataset.Dataset, train_split=None)
-    expect_held(net.fit(*data).module_, data)
+    net = skorch_net(dataset=skorch.dataset.Dataset, train_split=None)
+    expect_held(net.fit(*data).module_.model, data)
     net.partial_fit(data[0][:7], data[1][:7])
-    expect_held(net.module_, tuple(part[:7] for part in data))
+    expect_held(net.module_.model, tuple(part[:7] for part in data))
     assert [before for before, _, _ in learned] == [0, 0]
 
 
 def test_a_stream_of_rows_leaves_the_memory_to_be_learned_by_hand():
-    writer = writing.StepWriter(model_of(LAST), writing.as_it_is)
+    writer = writing.StepWriter(model_of(CONFIG), writing.as_it_is)
     with pytest.warns(UserWarning, match=r"cannot be asked for again.*model\.learn_memory\(batch"):
         writer.finish([])
 
@@ -298,34 +308,16 @@ def test_a_stream_of_rows_leaves_the_memory_to_be_learned_by_hand():
 
 
 @needs("skorch")
-def test_skorch_without_ids_is_told_how_to_pass_them():
-    import skorch
-
-    with pytest.raises(UserError, match=r"dataset=hma\.adapters\.skorch\.RowsWithIds"):
-        skorch_net(dataset=skorch.dataset.Dataset).fit(*rows(ROWS))
-
-
-@needs("skorch")
-def test_skorch_holds_no_validation_rows_and_validates_with_fresh_ones(monkeypatch):
-    from skorch.callbacks import Callback
+def test_skorch_holds_no_validation_rows(few_steps):
     from skorch.dataset import ValidSplit
 
-    data, fresh = rows(ROWS), []
-
-    class Looking(Callback):
-        def on_batch_begin(self, net, training=None, **kwargs):
-            if not training:
-                state = net.module_.memory_state()
-                with torch.no_grad():
-                    encoded = net.module_.backbone(data[0][state.ids])
-                fresh.append(torch.allclose(state.features, encoded, atol=1e-6))
-
-    net = skorch_net(CONFIG, train_split=ValidSplit(4, stratified=False))
-    net.set_params(callbacks=[*net.callbacks, Looking()])
-    net.fit(data[0].numpy(), data[1].numpy())
-    assert len(fresh) >= EPOCHS
-    assert all(fresh)
-    assert len(net.module_.memory_state().ids) == ROWS * 3 // 4
+    data = rows(ROWS)
+    split = ValidSplit(4, stratified=False)
+    net = skorch_net(train_split=split).fit(data[0].numpy(), data[1].numpy())
+    trained, _ = split(data[0].numpy(), data[1].numpy())
+    places = torch.as_tensor(trained.indices).sort().values
+    assert len(places) == ROWS * 3 // 4
+    expect_held(net.module_.model, data, places)
 
 
 @needs("skorch")
@@ -333,12 +325,12 @@ def test_skorch_goes_on_with_other_rows_under_the_same_ids_and_knows_their_label
     (x, y), net = rows(ROWS), skorch_net()
     net.fit(x, y)
     net.partial_fit(-x, (y + 1) % CLASSES)
-    assert spy.own == ROWS * (1 + EPOCHS)
-    expect_held(net.module_, (-x, (y + 1) % CLASSES))
+    assert spy.own == 2 * KEY_STEPS * BATCH
+    expect_held(net.module_.model, (-x, (y + 1) % CLASSES))
 
 
 @needs("skorch")
-def test_skorch_rows_that_are_dicts_may_bring_ids_of_their_own():
+def test_skorch_rows_that_are_dicts_may_bring_ids_of_their_own(few_steps):
     class Only(nn.Module):
         feature_dim = 16
 
@@ -352,34 +344,17 @@ def test_skorch_rows_that_are_dicts_may_bring_ids_of_their_own():
     x, y = rows(ROWS)
     net = skorch_net(module__backbone=Only)
     net.fit({"table": x.numpy(), "ids": np.arange(100, 100 + ROWS)}, y.numpy())
-    assert sorted(net.module_.memory_state().ids.tolist()) == list(range(100, 100 + ROWS))
+    assert sorted(net.module_.model.memory_state().ids.tolist()) == list(range(100, 100 + ROWS))
     assert net.predict_proba({"table": x.numpy(), "ids": np.zeros(ROWS, int)}).shape == (ROWS, 3)
 
 
 @needs("skorch")
 def test_skorch_takes_the_default_design_and_the_papers_by_name():
-    net = skorch_net()
-    default = net.initialize().module_.config
-    assert default == HMAConfig(**CONFIG)
     from hma.adapters.skorch import MemoryModule
 
-    paper = MemoryModule(partial(mlp, INPUTS), CLASSES, similarity="dot", queue_size=7)
-    assert paper.config == HMAConfig.paper(queue_size=7)
-
-
-# ------------------------------------------------------------------- transformers
-
-
-@needs("transformers", "accelerate")
-def test_the_trainer_evaluates_within_an_epoch_with_rows_as_they_are_now(monkeypatch):
-    refreshed = []
-    inside = writing.StepWriter.refresh
-
-    def noted(writer, batches):
-        refreshed.append(writer.stale)
-        inside(writer, batches)
-
-    monkeypatch.setattr(writing.StepWriter, "refresh", noted)
-    data = rows(ROWS)
-    expect_held(with_transformers(data, eval_strategy="steps", eval_steps=2), data)
-    assert refreshed == [True, True, True, True, False]  # steps 2, epoch, 4, 6, epoch
+    default = skorch_net().initialize().module_.model
+    assert isinstance(default, VotingMemory)
+    assert default.config == VoteConfig(**CONFIG)
+    paper = MemoryModule(partial(mlp, INPUTS), CLASSES, memory="hma", queue_size=7).model
+    assert isinstance(paper, HMA)
+    assert paper.config == HMAConfig(queue_size=7)

@@ -35,7 +35,7 @@ skorch = importlib.import_module("skorch")  # after the adapter, which quietens 
 def net(kind=skorch.NeuralNetClassifier, **options):
     settings = {
         "module__backbone": partial(mlp, INPUTS, hidden=(16,)), "module__num_classes": CLASSES,
-        "module__similarity": "dot", "module__label_dim": 16, "module__queue_size": 20,
+        "module__memory": "hma", "module__label_dim": 16, "module__queue_size": 20,
         "module__slots_per_class": 2,
         "module__momentum": MOMENTUM, "module__dropout": 0.0, "criterion": nn.CrossEntropyLoss,
         "optimizer": torch.optim.SGD, "lr": RATE, "batch_size": 8, "max_epochs": 2,
@@ -51,7 +51,7 @@ def fitted(data, **options):
 
 def test_the_module_is_the_model_that_its_settings_describe():
     torch.manual_seed(7)
-    built = net().initialize().module_
+    built = net().initialize().module_.model
     expect_same(built, fresh_model())
     assert built.config == fresh_model().config
 
@@ -59,7 +59,7 @@ def test_the_module_is_the_model_that_its_settings_describe():
 def test_every_batch_is_written_after_the_step_that_learned_from_it():
     data = rows(30)
     steps = [[batch] for batch in in_batches(data, 8)] * 2
-    trained = fitted(data).module_
+    trained = fitted(data).module_.model
     expect_same(trained, trained_by_hand(steps))
     assert not follows(trained, trained_by_hand(steps, write="before"))
 
@@ -67,17 +67,17 @@ def test_every_batch_is_written_after_the_step_that_learned_from_it():
 def test_slots_start_from_the_rows_of_every_fit_anew():
     data = rows(30)
     once = net(module__slot_init="class_means", max_epochs=1, lr=0.0).fit(*data)
-    state = once.module_.memory_state()
+    state = once.module_.model.memory_state()
     with torch.no_grad():
-        features = once.module_.backbone(data[0])
+        features = once.module_.model.backbone(data[0])
     for slot, label in zip(state.slots, state.slot_classes.tolist(), strict=True):
         own = features[data[1] == label].mean(dim=0)
         assert (slot - own).norm() < 0.2 * features.std(dim=0).norm()
-    assert not once.fit(*data).module_.synthetic.waits
+    assert not once.fit(*data).module_.model.synthetic.waits
 
 
 def test_a_loss_that_the_criterion_cannot_see_is_refused():
-    with pytest.raises(UserError, match=r"no contrastive loss unless .*, got 0\.5"):
+    with pytest.raises(UserError, match=r"no contrastive loss; .*, got 0\.5"):
         net(module__contrastive=0.5).initialize()
 
 
@@ -86,7 +86,7 @@ def test_validation_batches_are_not_written():
     from skorch.helper import predefined_split
 
     split = predefined_split(skorch.dataset.Dataset(*rows(11)))
-    trained = fitted(data, train_split=split).module_
+    trained = fitted(data, train_split=split).module_.model
     expect_same(trained, trained_by_hand([[batch] for batch in in_batches(data, 8)] * 2))
 
 
@@ -112,7 +112,7 @@ class Accumulating(skorch.NeuralNetClassifier):
 def test_accumulated_batches_wait_for_their_step_and_move_the_momentum_encoder_once():
     data = rows(32)
     batches = in_batches(data, 8)
-    trained = fitted(data, kind=Accumulating).module_
+    trained = fitted(data, kind=Accumulating).module_.model
     expect_same(trained, trained_by_hand([batches[:2], batches[2:]] * 2))
 
 
@@ -121,10 +121,10 @@ def test_partial_fit_goes_on_and_fit_begins_anew_with_a_fresh_backbone():
     steps = [[batch] for batch in in_batches(data, 8)]
     trained = fitted(data, max_epochs=1)
     trained.partial_fit(*data)
-    expect_same(trained.module_, trained_by_hand(steps * 2))
+    expect_same(trained.module_.model, trained_by_hand(steps * 2))
     torch.manual_seed(7)
     trained.fit(*data)
-    expect_same(trained.module_, trained_by_hand(steps))
+    expect_same(trained.module_.model, trained_by_hand(steps))
 
 
 def test_an_interrupted_fit_stops_counting_steps():
@@ -134,7 +134,7 @@ def test_an_interrupted_fit_stops_counting_steps():
 
     stopped = fitted(rows(8), kind=Interrupted)
     assert not stopped.optimizer_._optimizer_step_post_hooks
-    assert len(stopped.module_.memory_state().labels) == 0
+    assert len(stopped.module_.model.memory_state().labels) == 0
 
 
 def test_a_fitted_net_is_pickled_with_its_memory():
@@ -142,7 +142,7 @@ def test_a_fitted_net_is_pickled_with_its_memory():
     trained = fitted((x, y))
     again = pickle.loads(pickle.dumps(trained))
     np.testing.assert_allclose(again.predict_proba(x), trained.predict_proba(x), rtol=1e-6)
-    expect_same(again.module_, trained.module_)
+    expect_same(again.module_.model, trained.module_.model)
 
 
 def test_a_grid_search_reaches_the_settings_of_the_memory():
@@ -154,7 +154,7 @@ def test_a_grid_search_reaches_the_settings_of_the_memory():
         {"module__queue_size": [0, 16], "module__slots_per_class": [2]}, cv=2, refit=True,
     )  # fmt: skip
     search.fit(x.numpy(), y.numpy())
-    best = search.best_estimator_.module_.config
+    best = search.best_estimator_.module_.model.config
     assert best.queue_size == search.best_params_["module__queue_size"]
     assert best.slots_per_class == search.best_params_["module__slots_per_class"]
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
@@ -172,7 +172,7 @@ def test_rows_that_are_dicts_reach_the_backbone_and_the_memory_as_dicts():
 
     (x, y), options = rows(24), {"module__backbone": Summed}
     torch.manual_seed(7)
-    trained = net(**options).fit({"left": x / 2, "right": x / 2}, y).module_
+    trained = net(**options).fit({"left": x / 2, "right": x / 2}, y).module_.model
     expected = trained_by_hand([[batch] for batch in in_batches((x, y), 8)] * 2)
     assert trained.memory_state().labels.tolist() == expected.memory_state().labels.tolist()
     torch.testing.assert_close(trained.memory_state().features, expected.memory_state().features)
@@ -191,3 +191,5 @@ def test_a_backbone_that_is_already_built_is_refused():
 def test_an_unknown_setting_suggests_the_right_one():
     with pytest.raises(ValueError, match="did you mean 'queue_size'"):
         fitted(rows(16), module__queue_sise=3)
+    with pytest.raises(UserError, match="memory must be one of 'vote', 'hma', got 'dot'"):
+        fitted(rows(16), module__memory="dot")

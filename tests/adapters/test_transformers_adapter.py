@@ -265,7 +265,7 @@ def test_a_trainer_without_a_memory_is_told_so(tmp_path):
         def forward(self, pixel_values, labels):
             return (nn.functional.cross_entropy(self.layer(pixel_values), labels),)
 
-    with pytest.raises(UserError, match=r"Plain holds no hma\.HMA; pass RememberCallback\(model="):
+    with pytest.raises(UserError, match=r"Plain holds no memory of hma; pass Remember.*\(model="):
         trainer(Plain(), rows(16), tmp_path, RememberCallback()).train()
 
 

@@ -8,7 +8,8 @@ from plain_training import expect_same, follows, fresh_model, in_batches, rows, 
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
-from hma import HMA, HMAConfig
+from hma import HMA, HMAConfig, VoteConfig, VotingMemory
+from hma.adapters import writing
 from hma.adapters.sample_ids import WithIds
 from hma.adapters.writing import StepWriter, as_it_is, find_hma, rows_again
 from hma.backbones import mlp
@@ -39,20 +40,19 @@ def test_held_batches_are_written_as_one_joint_batch(sizes):
     expect_same(written, joint)  # nothing is held any more
 
 
-def started(vote=None, **changes):
-    base = fresh_model().config if vote is None else HMAConfig(vote=vote, slots_per_class=2)
-    return HMA(fresh_model().backbone, 3, replace(base, slot_init="class_means", **changes))
+def started():
+    config = replace(fresh_model().config, slot_init="class_means")
+    return HMA(fresh_model().backbone, 3, config)
 
 
-@pytest.mark.parametrize("vote", [None, "added"])
-def test_slots_that_wait_start_from_the_rows_and_from_nothing_else(vote):
-    model, data = started(vote), rows(30)
+def test_slots_that_wait_start_from_the_rows_and_from_nothing_else():
+    model, data = started(), rows(30)
     writer = StepWriter(model, as_it_is)
     writer.start([])
     assert model.synthetic.waits, "rows that cannot be asked for again"
     writer.start([(*batch, torch.arange(len(batch[1]))) for batch in in_batches(data, 8)])
     torch.manual_seed(0)
-    wanted = started(vote)
+    wanted = started()
     wanted.start_slots(in_batches(data, 8))
     near = model.memory_state().slots - wanted.memory_state().slots
     assert near.abs().max() < 0.2 * wanted.memory_state().slots.std()
@@ -62,7 +62,8 @@ def test_slots_that_wait_start_from_the_rows_and_from_nothing_else(vote):
 
 
 def test_slots_of_a_memory_that_is_learned_last_wait_for_that():
-    model, data = started("mixed", key_dim=4), rows(30)
+    config = VoteConfig(key_dim=4, slots_per_class=2, slot_init="class_means")
+    model, data = VotingMemory(fresh_model().backbone, 3, config), rows(30)
     writer = StepWriter(model, as_it_is)
     writer.start(in_batches(data, 8))
     assert model.synthetic.waits
@@ -85,7 +86,7 @@ def test_ids_are_kept_and_batches_without_them_are_unknown():
 
 def test_a_backbone_without_a_momentum_encoder_is_encoded_without_gradients_and_in_eval_mode():
     backbone = mlp(6, hidden=(16,), dropout=0.5)
-    model = HMA(backbone, 3, HMAConfig.paper(label_dim=16, queue_size=20, momentum=0.0)).train()
+    model = HMA(backbone, 3, HMAConfig(label_dim=16, queue_size=20, momentum=0.0)).train()
     assert model.momentum_encoder is None
     writer = StepWriter(model, as_it_is)
     x, y = rows(6)
@@ -145,45 +146,21 @@ def test_what_unpack_returns_is_checked(parts, message):
         StepWriter(fresh_model(), lambda _: parts).hold(None)
 
 
-def voting_model(**config):
-    torch.manual_seed(0)
-    config = HMAConfig(**{"vote": "added", "key_dim": 4} | config)
-    return HMA(mlp(6, hidden=(16,)), 3, config).train()
-
-
 def numbered(data, size):
     return DataLoader(WithIds(TensorDataset(*data)), batch_size=size, shuffle=True)
 
 
-@pytest.mark.parametrize("queue_size", [None, 5])
-def test_rows_that_are_held_are_written_again_with_the_weights_of_now_and_no_others(queue_size):
-    model, data = voting_model(queue_size=queue_size), rows(12)
+def test_a_memory_that_is_learned_last_holds_no_batch_and_each_id_once(monkeypatch):
+    monkeypatch.setattr(writing, "BATCHES_OF_IDS", 2)
+    model, data = VotingMemory(mlp(6, hidden=(16,)), 3, VoteConfig(key_dim=4)), rows(12)
     writer = StepWriter(model, as_it_is)
-    writer.hold((data[0][:8], data[1][:8], torch.arange(8)))
-    writer.write()
-    held = model.memory_state().ids
-    nn.init.normal_(model.backbone.backbone.layers[0].weight)
-    writer.refresh(rows_again(numbered(data, 5)))
-    state = model.memory_state()
-    assert torch.equal(state.ids, held)
-    torch.testing.assert_close(state.features, model.eval().backbone(data[0][held]).detach())
-
-
-def test_rows_are_written_again_only_if_a_step_came_in_between():
-    model, read = voting_model(), []
-
-    def batches():
-        read.append(1)
-        yield from rows_again(numbered(rows(4), 4))
-
-    writer = StepWriter(model, as_it_is)
-    writer.refresh(batches())
-    assert not read
-    writer.hold((*rows(4), torch.arange(4)))
-    writer.write()
-    writer.refresh(batches())
-    writer.refresh(batches())
-    assert len(read) == 1
+    for _ in range(9):
+        writer.hold((data[0][:5], data[1][:5], torch.arange(5)))
+        writer.write()
+        assert not writer.held
+        assert sum(map(len, writer._trained_on)) <= 2 * 5
+    writer.finish(rows_again(numbered(data, 4)))
+    assert sorted(model.memory_state().ids.tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_rows_come_again_in_their_order_and_draw_nothing_by_chance():
@@ -220,7 +197,7 @@ def test_the_one_model_inside_is_found_wherever_it_is_and_a_given_one_wins():
     assert find_hma(nn.ModuleDict({"deep": nn.Sequential(nn.Identity(), model)})) is model
     assert find_hma(nn.Sequential(model), other) is other
     with pytest.raises(
-        UserError, match=r"Identity holds no hma.HMA; pass RememberCallback\(model="
+        UserError, match=r"Identity holds no memory of hma; pass RememberCallback\(model="
     ):
         find_hma(nn.Identity())
     with pytest.raises(UserError, match=r"holds 2 of them \(a, b\); pass RememberCallback\(model="):

@@ -154,7 +154,7 @@ def frozen_mlp(tmp_path):
 
 def test_a_frozen_backbone_trains_nothing_and_does_not_change(tmp_path):
     backbone = frozen_mlp(tmp_path)
-    model = hma.HMA(backbone, 10, hma.HMAConfig.paper(queue_size=16, slots_per_class=2)).train()
+    model = hma.HMA(backbone, 10, hma.HMAConfig(queue_size=16, slots_per_class=2)).train()
     assert model.momentum_encoder is None
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
@@ -172,7 +172,7 @@ def test_a_frozen_backbone_trains_nothing_and_does_not_change(tmp_path):
 def test_a_frozen_backbone_keeps_dropout_off_and_batch_statistics_still_while_the_model_trains():
     encoder = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
     encoder.feature_dim = 8
-    model = hma.HMA(Frozen(encoder), 2, hma.HMAConfig.paper(label_dim=8)).train()
+    model = hma.HMA(Frozen(encoder), 2, hma.HMAConfig(label_dim=8)).train()
     x = torch.rand(6, 4)
     with torch.no_grad():
         expected = encoder[0](x) / (1 + 1e-5) ** 0.5  # statistics still at zero and one

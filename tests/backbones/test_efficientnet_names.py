@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from hma.backbones import backbone_for
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("timm") is None, reason="needs the vision extra"

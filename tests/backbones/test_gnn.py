@@ -247,7 +247,7 @@ def test_a_memory_learns_from_graphs_and_its_encoder_follows():
     graphs = [simple_graph(4 + place % 3, seed=place) for place in range(12)]
     batch, y = Batch.from_data_list(graphs), torch.arange(12) % 2
     batch.x = batch.x.float()
-    model = hma.HMA(GIN(INPUTS, width=16), 2, hma.HMAConfig.paper(queue_size=12, slots_per_class=2))
+    model = hma.HMA(GIN(INPUTS, width=16), 2, hma.HMAConfig(queue_size=12, slots_per_class=2))
     model(batch).sum().backward()
     assert all(value.grad is not None for value in model.backbone.parameters())
     model.remember(batch, y)

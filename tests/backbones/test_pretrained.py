@@ -11,7 +11,7 @@ from torch import nn
 import hma
 from hma.backbones import backbone_for
 from hma.errors import UserError
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 needs_timm = pytest.mark.skipif(
     importlib.util.find_spec("timm") is None, reason="needs the vision extra"
@@ -69,7 +69,7 @@ def test_features_are_those_of_timms_model_without_a_classifier(name, shape, opt
         features = backbone(x)
         torch.testing.assert_close(features, own(x), rtol=0, atol=0)
     assert features.shape == (2, backbone.feature_dim)
-    model = hma.HMA(backbone, 4, hma.HMAConfig.paper(queue_size=8, slots_per_class=1)).train()
+    model = hma.HMA(backbone, 4, hma.HMAConfig(queue_size=8, slots_per_class=1)).train()
     model(x).sum().backward()
     assert all(value.grad is not None for value in backbone.parameters())
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 torch.set_num_threads(1)
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 ensure_torchvision()
 import torchvision

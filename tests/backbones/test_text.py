@@ -58,7 +58,26 @@ def test_cls_pooling_is_the_first_token_of_each_text(side):
     torch.testing.assert_close(features, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_max_pooling_is_the_largest_value_of_each_feature(side):
+    encoder = Encoder()
+    vectors = encoder.embedding.weight.tolist()
+    expected = [[max(vectors[token][place] for token in row) for place in range(4)] for row in ROWS]
+    features = TransformerFeatures(encoder, pool="max")(tokens(ROWS, side))
+    torch.testing.assert_close(features, torch.tensor(expected), rtol=0, atol=0)
+
+
+def test_normalised_features_are_divided_by_their_length():
+    encoder = Encoder()
+    expected = []
+    for row in TransformerFeatures(encoder)(tokens(ROWS)).tolist():
+        length = sum(value * value for value in row) ** 0.5
+        expected.append([value / length for value in row])
+    features = TransformerFeatures(encoder, normalize=True)(tokens(ROWS))
+    torch.testing.assert_close(features, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls", "max"])
 @pytest.mark.parametrize("padding", [1000.0, float("inf"), float("nan")])
 def test_padding_never_changes_the_features(pool, padding):
     backbone = TransformerFeatures(Encoder(padding=padding), pool=pool)
@@ -121,8 +140,8 @@ def test_a_model_without_a_hidden_size_is_named():
 
 
 def test_an_unknown_pool_is_named():
-    with pytest.raises(ValueError, match="pool must be 'mean' or 'cls', got 'max'"):
-        TransformerFeatures(Encoder(), pool="max")
+    with pytest.raises(ValueError, match="pool must be one of 'mean', 'cls', 'max', got 'sum'"):
+        TransformerFeatures(Encoder(), pool="sum")
 
 
 def test_a_model_with_a_head_is_refused():
@@ -145,7 +164,7 @@ import torch
 
 torch.set_num_threads(1)
 if {vision}:
-    from hma.torchvision_ops import ensure_torchvision
+    from hma.extras import ensure_torchvision
 
     ensure_torchvision()
 from transformers import BatchEncoding, BertConfig, BertModel

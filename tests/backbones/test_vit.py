@@ -14,7 +14,7 @@ from hma.backbones import Frozen
 from hma.backbones.prompts import Prompts
 from hma.backbones.vit import TunedViT, vit
 from hma.errors import UserError
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("timm") is None, reason="needs the vision extra"
@@ -185,9 +185,7 @@ def test_memory_takes_every_way_of_tuning_and_a_momentum_encoder_only_where_aske
         ("none", 0.9, False),
     ]:
         backbone = small(tuning=tuning)
-        config = hma.HMAConfig.paper(
-            label_dim=4, queue_size=8, slots_per_class=1, momentum=momentum
-        )
+        config = hma.HMAConfig(label_dim=4, queue_size=8, slots_per_class=1, momentum=momentum)
         model = hma.HMA(backbone, 3, config).train()
         model(x).sum().backward()
         model.remember(x, y)

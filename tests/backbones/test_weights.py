@@ -49,7 +49,7 @@ def test_the_wrappings_of_training_scripts_are_taken_off(wrapped, tmp_path):
 
 
 def test_a_saved_memory_or_plain_classifier_gives_its_backbone_to_the_next(tmp_path):
-    config = hma.HMAConfig.paper(label_dim=8, queue_size=4)
+    config = hma.HMAConfig(label_dim=8, queue_size=4)
     model = hma.HMA(mlp(4, hidden=(8,)), 2, config)
     hma.save(model, tmp_path / "memory")
     plain = Classifier(mlp(4, hidden=(8,)), 2)

@@ -100,8 +100,8 @@ class SameRowsEverywhere:
         self.total = 0
         self.processes = processes
         for module in ("distributed", "queue"):
-            monkeypatch.setattr(f"hma.{module}.world_size", lambda: processes)
-        monkeypatch.setattr("hma.distributed._all_gather", self.gather)
+            monkeypatch.setattr(f"hma.memory.{module}.world_size", lambda: processes)
+        monkeypatch.setattr("hma.memory.distributed._all_gather", self.gather)
         monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)
         monkeypatch.setattr("torch.distributed.all_reduce", self.reduce)
 

@@ -9,9 +9,9 @@ import torch
 from benchmarks import frozen_backbone, learned_memory, serving
 from benchmarks.scaling import loglog_slope
 from benchmarks.shapes import GRAPH_SHAPE
+from hma.attention.hma import HMA
 from hma.backbones import mlp
 from hma.errors import UserError
-from hma.model import HMA
 from hma.training import Recipe
 from hma.training.timing import interleave, using_threads
 

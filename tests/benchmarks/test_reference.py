@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from benchmarks.reference import beside, read
-from hma.attention import MemoryRead
+from hma.attention.block import MemoryRead
 
 
 def test_the_read_is_multi_head_attention_between_two_residuals():

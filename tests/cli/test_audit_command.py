@@ -9,17 +9,18 @@ import pytest
 import torch
 
 import hma
-from hma.config import HMAConfig
-from hma.json_files import read_json, write_json
+from hma.attention.config import HMAConfig
+from hma.io.json_files import read_json, write_json
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.auditing import audit_if_cheap, read_audits
 from hma.runs.page import report_of
 from hma.training import Recipe, SilentProgress
+from hma.vote.config import VoteConfig
 
 CONFIGS = {
-    "vote": HMAConfig(),
-    "paper": HMAConfig.paper(queue_size=32, slots_per_class=2, label_dim=8),
+    "vote": VoteConfig(),
+    "paper": HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
 }
 
 

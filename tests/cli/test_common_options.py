@@ -25,7 +25,8 @@ def test_the_ten_common_options_come_first_and_only_once(run_hma, monkeypatch):
     assert len(COMMON_OF_TRAIN) == 11  # SOURCE and ten options
     rest = [name for title, names in found.items() if title != "Common options" for name in names]
     assert not set(rest) & set(COMMON_OF_TRAIN)
-    assert {"--queue-size", "--warmup-steps", "--validation", "--compare"} <= set(rest)
+    wanted = {"--memory-size", "--hma-queue-size", "--warmup-steps", "--validation", "--compare"}
+    assert wanted <= set(rest)
 
 
 def test_a_common_option_means_what_its_group_of_options_says(refuses):

@@ -40,7 +40,7 @@ def offered(script, tmp_path):
         (["hma", "tra"], ["train"]),
         (["hma", "re"], ["report", "remember"]),
         (["hma", "train", "x.csv", "--ep"], ["--epochs"]),
-        (["hma", "train", "x.csv", "--similarity", "d"], ["distance", "dot"]),
+        (["hma", "train", "x.csv", "--memory", ""], ["vote", "hma"]),
         (["hma", "completion", ""], ["bash", "zsh", "fish"]),
     ],
 )

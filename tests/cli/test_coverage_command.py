@@ -4,9 +4,9 @@ import numpy as np
 import pandas
 import pytest
 
-from hma.config import HMAConfig
 from hma.runs import RunOptions, train
 from hma.training import Recipe, SilentProgress
+from hma.vote.config import VoteConfig
 
 FAR = 1000.0
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
         target=("y",),
         backbone="mlp",
         recipe=Recipe(epochs=20, lr=1e-2),
-        config=HMAConfig(),
+        config=VoteConfig(),
     )
     train(options, folder / "run", compare=False, progress=SilentProgress())
     return folder

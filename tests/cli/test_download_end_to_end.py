@@ -7,7 +7,7 @@ import pytest
 import hma.data.sets.tu
 from hma.training import Record
 
-QUICK = ["--epochs", "2", "--queue-size", "16", "--slots-per-class", "2", "--no-report"]
+QUICK = ["--epochs", "2", "--memory-size", "16", "--slots-per-class", "2", "--no-report"]
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 """Tables and folders as they come: dates, splits that are given, groups, columns left out."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
-from hma.json_files import read_json
+from hma.data import open_source
+from hma.io.json_files import read_json
 from hma.training import Record
 
-QUICK = ["--epochs", "1", "--queue-size", "16", "--slots-per-class", "1", "--no-report"]
+QUICK = ["--epochs", "1", "--memory-size", "16", "--slots-per-class", "1", "--no-report"]
 
 
 def weather(rows=120):
@@ -111,6 +114,17 @@ def test_folders_of_splits_are_trained_on_and_tell_where_to_evaluate(run_hma, re
     explained = run_hma("explain", run, pictures / "test", "--index", "0")
     assert explained.code == 0, explained.err
     assert "rose/" in explained.out
+    assert open_source(pictures / "train").name == "flowers"
+
+
+def test_a_run_on_a_training_split_is_named_after_its_folder(table, run_hma, tmp_path, monkeypatch):
+    (tmp_path / "weather").mkdir()
+    monkeypatch.chdir(tmp_path)
+    pd.read_csv(table).to_csv("weather/train.csv", index=False)
+    options = ["--target", "y", "--no-compare", *QUICK]
+    ended = run_hma("train", "--train", "weather/train.csv", *options)
+    assert ended.code == 0, ended.err
+    assert [path.name for path in Path("runs").iterdir()] == ["weather"]
 
 
 @pytest.mark.parametrize(

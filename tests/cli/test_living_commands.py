@@ -85,6 +85,9 @@ def test_a_class_is_taught_predicted_listed_and_forgotten(run_hma, folder):
         (("forget", "run"), "give one of --ids, --where and --class"),
         (("forget", "run", "--ids", "3,x"), "--ids must be whole numbers such as 3,17, got 'x'"),
         (("forget", "run", "--ids", "700"), "--ids names 700, which the memory does not hold"),
+        (("forget", "run", "--ids", "9223372036854775808"),
+         "--ids names 9223372036854775808, which the memory does not hold"),
+        (("forget", "run", "--ids", "9" * 5000), "--ids must be whole numbers such as 3,17"),
         (("forget", "run", "--class", "up"), "pass --yes"),
         (("memory", "run", "--restore", "9"), "no version 9"),
         (("memory", "run", "--restore", "0", "--deciding"), "--history and --restore stand alone"),
@@ -97,3 +100,20 @@ def test_a_class_is_taught_predicted_listed_and_forgotten(run_hma, folder):
 def test_what_cannot_be_done_is_one_line(refuses, folder, monkeypatch, arguments, said):
     monkeypatch.chdir(folder)
     assert said in refuses(*arguments)
+
+
+def test_a_lost_pointer_is_one_line_and_the_command_it_names_repairs_the_run(
+    run_hma, refuses, folder
+):
+    run, new = folder / "run", folder / "new.csv"
+    assert run_hma("remember", run, new, "--new-classes").code == 0
+    assert run_hma("predict", run, new, "-o", folder / "said.csv").code == 0
+    (run / "memory/current.json").unlink()
+    said = refuses("predict", run, new, "-o", folder / "again.csv")
+    assert f"say which version answers: hma memory {run} --restore 1" in said
+    assert "--restore 1" in refuses("forget", run, "--ids", "0")
+    assert "remembered 4 rows" in plain(run_hma("memory", run, "--history").out)
+    ended = run_hma("memory", run, "--restore", 1)
+    assert "version 2: version 1 answers again" in plain(ended.out)
+    assert run_hma("predict", run, new, "-o", folder / "again.csv").code == 0
+    assert (folder / "again.csv").read_bytes() == (folder / "said.csv").read_bytes()

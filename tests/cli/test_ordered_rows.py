@@ -7,7 +7,7 @@ from hma import HMAConfig, load
 from hma.runs import Run, RunOptions, train
 from hma.training import SilentProgress, UserRecipe
 
-pytestmark = pytest.mark.filterwarnings("default::hma.row_order.OrderedRowsWarning")
+pytestmark = pytest.mark.filterwarnings("default::hma.questions.row_order.OrderedRowsWarning")
 
 
 def write_rows(path, order):
@@ -25,7 +25,7 @@ def run(tmp_path_factory):
     options = RunOptions(
         source=str(write_rows(folder / "rows.csv", lambda y: np.arange(len(y)))),
         target=("label",),
-        config=HMAConfig.paper(queue_size=8, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=8, slots_per_class=2, label_dim=8),
         recipe=UserRecipe(epochs=3).fixed(),
     )
     train(options, folder / "run", compare=False, progress=SilentProgress())
@@ -59,5 +59,5 @@ def test_only_rows_in_an_order_that_see_each_other_are_warned_of(
 def test_a_model_that_was_trained_for_use_answers_each_row_by_itself(run):
     found = Run.open(run)
     model = load(run / "memory" / "model", found.learner("memory").module.backbone)
-    assert model.config.sees_batch
+    assert model.sees_batch
     assert model.context == "alone"

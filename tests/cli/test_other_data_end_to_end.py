@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from hma.training import Record
 
-QUICK = ["--epochs", "3", "--queue-size", "32", "--slots-per-class", "2"]
+QUICK = ["--epochs", "3", "--memory-size", "32", "--slots-per-class", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_text_with_a_local_encoder(run_hma, tmp_path):
         "0.003",
         "--batch-size",
         "16",
-        "--queue-size",
+        "--memory-size",
         "16",
         "--max-length",
         "16",

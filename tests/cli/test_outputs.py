@@ -8,8 +8,8 @@ import numpy as np
 import pandas
 import pytest
 
+from hma.attention.config import HMAConfig
 from hma.cli import answer
-from hma.config import HMAConfig
 from hma.runs import Run, RunOptions, train
 from hma.training import LineProgress, Recipe, SilentProgress
 
@@ -35,7 +35,7 @@ def run(rows):
     options = RunOptions(
         source=str(rows),
         target=("y",),
-        config=HMAConfig.paper(queue_size=16, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=16, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1),
     )
     return train(options, rows.parent / "run", compare=False, progress=SilentProgress()).folder
@@ -125,6 +125,15 @@ def test_parquet_holds_the_numbers_of_the_csv_file(run, rows, run_hma, tmp_path)
 def test_predictions_of_another_format_are_refused(run, rows, refuses, tmp_path):
     said = refuses("predict", run, rows, "-o", tmp_path / "out.xlsx")
     assert "--output must end in .csv or .parquet, got" in said
+
+
+def test_a_report_of_a_run_is_a_page_or_a_card(run, refuses, tmp_path):
+    for name in ("card.txt", "card.docx", "card"):
+        said = refuses("report", run, "-o", tmp_path / name)
+        assert said.startswith(
+            "hma: --output must end in .html, for the page of a run, or .md, for"
+        )
+        assert not (tmp_path / name).exists()
 
 
 def test_changed_data_is_neither_explained_nor_reported(run, rows, refuses):

@@ -14,8 +14,9 @@ import pytest
 from hma.runs import Run
 from hma.training import Record
 
-QUICK = ["--epochs", "2", "--queue-size", "32", "--slots-per-class", "2", "--dropout", "0"]
-QUICK += ["--no-report", "--backbone", "mlp", "--similarity", "dot", "--accelerator", "cpu"]
+QUICK = ["--epochs", "2", "--no-report", "--backbone", "mlp", "--accelerator", "cpu"]
+QUICK += ["--memory", "hma", "--hma-queue-size", "32", "--hma-slots-per-class", "2"]
+QUICK += ["--hma-dropout", "0"]
 MODULE = [sys.executable, "-m", "hma"]
 SCRIPT = [str(Path(sys.executable).with_name("hma"))]
 SURROUNDINGS = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
@@ -137,5 +138,6 @@ def test_an_accelerator_that_is_not_there_is_named(points, refuses, tmp_path):
 
     if torch.cuda.is_available():
         pytest.skip("this machine has it")
-    said = refuses("train", points, *QUICK[:-2], "--accelerator", "cuda", "-o", tmp_path / "run")
+    asked = ["cuda" if word == "cpu" else word for word in QUICK]
+    said = refuses("train", points, *asked, "-o", tmp_path / "run")
     assert "accelerator 'cuda' with 1 device(s) cannot be used here" in said

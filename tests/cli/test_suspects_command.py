@@ -9,13 +9,14 @@ import torch
 from cleanlab.filter import find_label_issues
 
 import hma
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.report.numbers import TIMES
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.page import report_of
 from hma.runs.suspects import ON_THE_PAGE, suspects_of
 from hma.training import Recipe, SilentProgress
+from hma.vote.config import VoteConfig
 
 NAMES = np.array(["red", "green", "blue"])
 CHANGED = (7, 40, 71)
@@ -26,7 +27,7 @@ def options_of(folder, **options):
         source=str(folder / "rows.csv"),
         backbone="mlp",
         recipe=Recipe(epochs=1, lr=1e-3),
-        **{"target": ("y",), "config": HMAConfig(), **options},
+        **{"target": ("y",), "config": VoteConfig(), **options},
     )
 
 
@@ -112,12 +113,12 @@ def test_the_page_has_the_list(folder):
 
 
 def test_memories_that_do_not_vote_are_refused_in_a_line(folder, refuses, tmp_path):
-    paper = HMAConfig.paper(queue_size=16, slots_per_class=1, label_dim=4)
+    paper = HMAConfig(queue_size=16, slots_per_class=1, label_dim=4)
     run = train(
         options_of(folder, config=paper), tmp_path, compare=False, progress=SilentProgress()
     )
     said = refuses("suspects", tmp_path)
-    assert "suspects needs stored rows that vote, got similarity='dot'" in said
+    assert "suspects needs a memory whose rows vote, one for each sample, got HMA" in said
     assert report_of(run).suspects is None
 
 

@@ -131,3 +131,16 @@ def test_search_ranks_settings_and_says_where_to_write_them(run_hma, places):
     last = ended.out.splitlines()[-1]  # a long path is not broken into lines
     assert all(line.count(": ") < 3 for line in ended.out.splitlines())  # nothing after a score
     assert re.fullmatch(rf"to use the best, write into {TOYS}/toy.py: lr=0.\d+", last)
+
+
+def test_a_row_that_left_the_package_is_counted_and_run_no_more(run_hma, refuses, tmp_path):
+    places = ["--experiments", TOYS.parents[2] / "experiments", "--results", tmp_path / "results"]
+    said = refuses("run", "M1-switches", "--only", "HMA-added", *places)
+    assert said == (
+        "hma: HMA-added is no longer part of hma and can only be reported; check out commit "
+        "54d3a106 to measure it, or choose another row"
+    )
+    (line,) = [line for line in run_hma("tables", *places).out.splitlines() if "rates" in line]
+    assert [word for word in line.split() if "/" in word] == ["0/2", "0/8", "0/24"]
+    report = " ".join(run_hma("report", "rates", *places).out.split())
+    assert "8 cells are missing; this measures them: hma run rates" in report

@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import accuracy_score
 
-from hma.json_files import read_json, write_json
+from hma.io.json_files import read_json, write_json
 from hma.runs import Run
 from hma.training import Record
 
-QUICK = ["--target", "diagnosis", "--epochs", "4", "--queue-size", "64", "--slots-per-class", "4"]
+QUICK = ["--target", "diagnosis", "--epochs", "4", "--memory-size", "64", "--slots-per-class", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,28 @@ def test_predictions_have_the_accuracy_that_evaluate_prints(trained, cancer, run
     shares = said[["probability of benign", "probability of malignant"]]
     assert shares.sum(axis=1).sub(1).abs().max() < 1e-5
     assert (shares.max(axis=1) == said["probability"]).all()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("given", ["csv", "parquet"])
+def test_no_rows_give_a_header_and_say_so(trained, cancer, run_hma, tmp_path, ending, given):
+    run, _ = trained
+    empty, output = tmp_path / f"empty.{given}", tmp_path / f"out.{ending}"
+    frame = pandas.read_csv(cancer).iloc[:0]
+    frame.to_csv(empty, index=False) if given == "csv" else frame.to_parquet(empty)
+    ended = run_hma("predict", run, empty, "-o", output)
+    assert (ended.code, ended.err) == (0, "")
+    assert f"{empty} has 0 rows" in " ".join(ended.out.split())
+    said = pandas.read_csv(output) if ending == "csv" else pandas.read_parquet(output)
+    names = ["row", "label", "probability", "probability of benign", "probability of malignant"]
+    assert (list(said.columns), len(said)) == (names, 0)
+
+
+def test_no_rows_cannot_be_scored(trained, cancer, refuses, tmp_path):
+    run, _ = trained
+    pandas.read_csv(cancer).iloc[:0].to_csv(tmp_path / "empty.csv", index=False)
+    said = refuses("evaluate", run, tmp_path / "empty.csv")
+    assert said == "hma: empty.csv has 0 rows with a label, so there is nothing to score"
 
 
 def test_the_table_of_candidates_names_shares_losses_and_what_is_deployed(trained):
@@ -173,17 +195,17 @@ def test_data_that_cannot_be_learned_from_is_refused(change, message, cancer, re
     ("arguments", "message"),
     [
         (["--lr", "-1"], "lr must be above 0, got -1"),
-        (["--dropout", "3"], "dropout must be at least 0 and below 1, got 3"),
+        (["--hma-dropout", "3"], "--hma-dropout must be at least 0 and below 1, got 3"),
         (["--backbone", "gni"], "did you mean 'gin'"),
         (["--backbone", "gin"], "reads rows of kind graph"),
         (["--schedule", "cosin"], "did you mean 'cosine'"),
         (["--image-size", "32"], "image_size is for data of kind 'image'"),
-        (["--label-dim", "63", "--similarity", "dot"], "num_heads must divide"),
+        (["--hma-label-dim", "63", "--memory", "hma"], "num_heads must divide"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_options_that_cannot_work_are_refused(arguments, message, cancer, refuses, tmp_path):
-    said = refuses("train", cancer, *QUICK, *arguments, "-o", tmp_path / "run")
+    said = refuses("train", cancer, *QUICK[:2], *arguments, "-o", tmp_path / "run")
     assert message in said.replace("│ ", "")
     assert not (tmp_path / "run").exists()
 
@@ -214,7 +236,7 @@ def test_a_full_disk_ends_with_one_line_and_keeps_earlier_results(
 
 
 SAME_THREADS = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-LONGER = [*QUICK[:2], "--epochs", "10", "--queue-size", "64", "--checkpoint-every-steps", "5"]
+LONGER = [*QUICK[:2], "--epochs", "10", "--memory-size", "64", "--checkpoint-every-steps", "5"]
 LONGER += ["--schedule", "cosine", "--no-report"]
 
 

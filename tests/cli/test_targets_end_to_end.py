@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
-QUICK = ["--epochs", "2", "--queue-size", "32", "--slots-per-class", "2"]
+QUICK = ["--epochs", "2", "--memory-size", "32", "--slots-per-class", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -100,18 +100,19 @@ def test_a_column_of_words_is_no_number(rows, refuses, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-QUICKER = [*QUICK, "--no-compare", "--no-report"]
+PAPERS = ["--epochs", "4", "--no-compare", "--no-report"]
+PAPERS += ["--memory", "hma", "--hma-queue-size", "16", "--hma-slots-per-class", "2"]
 
 
 def test_slots_start_from_the_rows_of_a_command_and_contrast_counts(rows, run_hma, tmp_path):
-    labels = ["--target", "p", "--target", "q", "--target", "r", "--vote", "added", *QUICKER]
-    for name, more in (("kmeans", ["--contrastive", "0.5"]), ("kmeans", []), ("normal", [])):
+    labels = ["--target", "p", "--target", "q", "--target", "r", *PAPERS]
+    for name, more in (("kmeans", ["--hma-contrastive", "0.5"]), ("kmeans", []), ("normal", [])):
         run = tmp_path / (name + "".join(more))
-        options = [*labels, "--slot-init", name, *more, "-o", run]
+        options = [*labels, "--hma-slot-init", name, *more, "-o", run]
         ended = run_hma("train", rows / "labels.csv", *options)
         assert ended.code == 0, ended.err
         assert "noise" not in ended.err
-    first = [read_first_loss(tmp_path / name) for name in ("kmeans--contrastive0.5", "kmeans")]
+    first = [read_first_loss(tmp_path / name) for name in ("kmeans--hma-contrastive0.5", "kmeans")]
     assert first[0] > first[1] != read_first_loss(tmp_path / "normal")
     weights = load_file(tmp_path / "kmeans" / "memory" / "weights.safetensors")
     assert not weights["synthetic.waiting"]
@@ -123,6 +124,6 @@ def read_first_loss(run):
 
 
 def test_a_contrast_of_numbers_is_refused(rows, refuses, tmp_path):
-    options = ["--target", "price", "--task", "regression", "--contrastive", "0.1", *QUICKER]
+    options = ["--target", "price", "--task", "regression", "--hma-contrastive", "0.1", *PAPERS]
     said = refuses("train", rows / "number.csv", *options, "-o", tmp_path / "run")
     assert "contrastive needs labels that rows can share, classes or yes/no, got numbers" in said

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{one}" for one in LETTERS)]

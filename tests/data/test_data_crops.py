@@ -15,7 +15,7 @@ from hma.data.image.array import ArrayImages
 from hma.data.image.crops import THROWS, part_of, parts_of
 from hma.data.image.files import ImageFiles
 from hma.errors import UserError
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 needs_torchvision = pytest.mark.skipif(
     importlib.util.find_spec("torchvision") is None, reason="needs the vision extra"

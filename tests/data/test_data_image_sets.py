@@ -14,7 +14,7 @@ from PIL import Image
 from hma.data import PreparationOptions, builtin, open_source, stream
 from hma.data.sets import cifar10, cifar100, dtd, flowers102, pets37
 from hma.errors import UserError
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torchvision") is None, reason="needs the vision extra"

@@ -57,6 +57,16 @@ def test_many_single_numbers_look_like_a_quantity():
         expect_learnable(["0.5", "0.25", "7"])
 
 
+@pytest.mark.parametrize("alone", [["60"], ["60", "61"]])
+def test_many_numbers_look_like_a_quantity_where_few_are_single(alone):
+    ages = [str(age) for age in range(20, 50)] * 2
+    with pytest.raises(UserError, match=r"one row only.*use --task regression"):
+        expect_learnable(ages + alone)
+    with pytest.raises(UserError, match="one row only") as found:
+        expect_learnable(["1", "2", "3"] * 2 + alone)
+    assert "regression" not in str(found.value)
+
+
 def test_two_single_words_do_not():
     with pytest.raises(UserError, match=r"2 of 3 classes have one row only") as found:
         expect_learnable(["a", "b", "c", "c"])

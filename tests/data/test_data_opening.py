@@ -39,9 +39,44 @@ def test_nothing_near_gives_no_guess():
 
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
-    (tmp_path / "a.xlsx").write_bytes(b"")
-    with pytest.raises(UserError, match=r"a.xlsx is of no kind that can be read; SOURCE may be"):
-        open_source(tmp_path / "a.xlsx")
+    (tmp_path / "a.docx").write_bytes(b"")
+    with pytest.raises(UserError, match=r"a.docx is of no kind that can be read; SOURCE may be"):
+        open_source(tmp_path / "a.docx")
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "XLS", "ods"])
+def test_a_spreadsheet_says_how_to_bring_it(tmp_path, ending):
+    (tmp_path / f"a.{ending}").write_bytes(b"")
+    convert = rf"pandas.read_excel\('a.{ending}'\).to_csv\('a.csv', index=False\)"
+    with pytest.raises(UserError, match=f"save it as CSV or Parquet, by hand or .*{convert}"):
+        open_source(tmp_path / f"a.{ending}", target="y")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_file_that_is_not_utf_8_is_read_in_the_encoding_that_is_named(tmp_path, name):
+    rows = {"a.csv": "text,y\né,1\nb,0\n", "a.jsonl": '{"text": "é"}\n{"text": "b"}\n'}
+    (tmp_path / name).write_text(rows[name], encoding="latin-1")
+    said = rf"{name} is not written in UTF-8 \(byte 0xe9 .*--encoding latin-1, cp1252"
+    with pytest.raises(UserError, match=said):
+        len(open_source(tmp_path / name))
+    source = open_source(tmp_path / name, encoding="latin-1")
+    found = source.texts if name == "a.jsonl" else source.frame["text"].tolist()
+    assert found == ["é", "b"]
+    with pytest.raises(UserError, match=r"encoding must be one that Python knows, .*got 'latin-x'"):
+        open_source(tmp_path / name, encoding="latin-x")
+    (tmp_path / name).write_text(rows[name], encoding="utf-8-sig")
+    assert len(open_source(tmp_path / name, encoding="utf-8")) == 2
+
+
+def test_a_column_of_texts_is_that_of_a_table_that_has_it(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "b"}\n')
+    with pytest.raises(UserError, match=r"text names a column of a CSV .*got 'b' with .*a.jsonl"):
+        open_source(tmp_path / "a.jsonl", text="b")
+    (tmp_path / "a.csv").write_text("words,y\na b,1\n")
+    with pytest.raises(UserError, match=r"text: a.csv has no column 'word'; did you mean 'words'?"):
+        open_source(tmp_path / "a.csv", target="y", text="word")
+    with pytest.raises(UserError, match=r"text names the target 'y'"):
+        open_source(tmp_path / "a.csv", target="y", text="y")
 
 
 def test_a_name_that_is_also_a_folder_here_is_not_guessed(tmp_path, monkeypatch):

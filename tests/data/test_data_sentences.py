@@ -15,7 +15,7 @@ from hma.data.graph.sentences import SentenceGraphs
 from hma.data.graph.word_vectors import WordEncoder, encoded_words
 from hma.data.text.tokenizer import load_tokenizer
 from hma.errors import UserError
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
 
 COUNTS = {
     "graph-sst5": ({"train": 8544, "validation": 1101, "test": 2210}, 5),

@@ -36,6 +36,10 @@ def test_nothing_is_said_of_plain_columns(tmp_path):
         ([f"id {place}" for place in range(ROWS)], "column 'c': a new value in every row, an id"),
         (list(range(1000, 1000 + ROWS)), "column 'c': a new whole number in every row, an id?"),
         ([f"n{place // 2}" for place in range(ROWS)], "different values in 130 rows, names?"),
+        (
+            [f"I would see it {place} times again" for place in range(ROWS)],
+            "column 'c': sentences, .* train with --text c --backbone hf:FOLDER",
+        ),
         (["same"] * ROWS, "column 'c': one value in all training rows"),
         (["12"] * 50 + ["1x2"] + ["13"] * 149, r"because of '1x2' in row 50 \(counted from 0\)"),
         (["?", "13", "14", "15", "16"] * 40, "as words because of '[?]' in row 0, 5, 10"),
@@ -57,6 +61,15 @@ def test_whole_numbers_far_apart_are_ids_where_their_name_says_so(tmp_path, name
     assert told(tmp_path, frame().assign(paid=apart)) == []
     (line,) = told(tmp_path, frame().assign(**{name: apart}))
     assert line.startswith(f"column '{name}': a new whole number in every row, an id?")
+
+
+def test_numbers_taken_as_classes_are_told_where_they_are_many(tmp_path):
+    ages = frame().assign(y=[20 + place % 25 for place in range(ROWS)])
+    (line,) = told(tmp_path, ages)
+    assert line.startswith("column 'y' of a.csv: 25 numbers taken as classes, a quantity?")
+    assert "--task regression" in line
+    assert told(tmp_path, ages, task="regression") == []
+    assert told(tmp_path, frame().assign(y=[place % 10 for place in range(ROWS)])) == []
 
 
 def test_a_column_that_repeats_another_is_told(tmp_path):

@@ -13,8 +13,8 @@ from sklearn.metrics import log_loss
 from torch import nn
 
 from hma.errors import UserError
-from hma.estimator import HMAClassifier
-from hma.row_order import OrderedRowsWarning
+from hma.estimator import MemoryClassifier
+from hma.questions.row_order import OrderedRowsWarning
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 FEW = {"max_epochs": 3, "random_state": 0}
@@ -23,7 +23,7 @@ FEW = {"max_epochs": 3, "random_state": 0}
 @pytest.fixture(scope="module")
 def fitted():
     """Trained on every second flower."""
-    return HMAClassifier(random_state=0).fit(IRIS[::2], SPECIES[::2])
+    return MemoryClassifier(random_state=0).fit(IRIS[::2], SPECIES[::2])
 
 
 # ------------------------------------------------------------------ weights
@@ -45,8 +45,8 @@ def repeated_and_weighted(seed):
 )
 def test_a_weight_is_a_number_of_repetitions(options):
     repeated, weighted, x = repeated_and_weighted(seed=1)
-    one = HMAClassifier(**FEW, **options).fit(*repeated)
-    other = HMAClassifier(**FEW, **options).fit(*weighted)
+    one = MemoryClassifier(**FEW, **options).fit(*repeated)
+    other = MemoryClassifier(**FEW, **options).fit(*weighted)
     np.testing.assert_array_equal(one.predict_proba(x), other.predict_proba(x))
 
 
@@ -57,8 +57,8 @@ def test_a_row_of_weight_zero_leaves_no_trace():
     y[::5] = 7  # and as a class
     weight = np.ones(20)
     weight[::5] = 0
-    with_zeros = HMAClassifier(**FEW).fit(x, y, sample_weight=weight)
-    without = HMAClassifier(**FEW).fit(x[weight > 0], y[weight > 0])
+    with_zeros = MemoryClassifier(**FEW).fit(x, y, sample_weight=weight)
+    without = MemoryClassifier(**FEW).fit(x[weight > 0], y[weight > 0])
     assert with_zeros.classes_.tolist() == [0, 1]
     np.testing.assert_array_equal(with_zeros.predict_proba(x), without.predict_proba(x))
     assert not set(with_zeros.model_.memory_state().ids.tolist()) & set(range(0, 20, 5))
@@ -66,7 +66,7 @@ def test_a_row_of_weight_zero_leaves_no_trace():
 
 def test_weights_count_across_batches_not_only_within_them():
     x, y = np.repeat(np.arange(4.0), 2)[:, None], np.tile([0, 1], 4)
-    model = HMAClassifier(batch_size=1, max_epochs=20, dropout=0.0, random_state=0)
+    model = MemoryClassifier(batch_size=1, max_epochs=20, dropout=0.0, random_state=0)
     model.fit(x, y, sample_weight=np.where(y == 0, 9.0, 1.0))
     assert (model.predict_proba(x)[:, 0] > 0.75).all()
 
@@ -76,7 +76,7 @@ def test_balanced_classes_find_the_rare_class():
     y = (np.arange(200) % 20 == 0).astype(int)
     x = random.normal(size=(200, 2)) + y[:, None]
     recall = {
-        weight: HMAClassifier(max_epochs=6, class_weight=weight, random_state=0)
+        weight: MemoryClassifier(max_epochs=6, class_weight=weight, random_state=0)
         .fit(x, y)
         .predict(x)[y == 1]
         .mean()
@@ -91,13 +91,13 @@ def test_balanced_classes_find_the_rare_class():
 def test_the_same_seed_gives_the_same_model_bit_by_bit_and_leaves_torch_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    one = HMAClassifier(**FEW).fit(IRIS, SPECIES)
+    one = MemoryClassifier(**FEW).fit(IRIS, SPECIES)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    other = HMAClassifier(**FEW).fit(IRIS, SPECIES)
+    other = MemoryClassifier(**FEW).fit(IRIS, SPECIES)
     for name, value in one.model_.state_dict().items():
         assert torch.equal(value, other.model_.state_dict()[name]), name
-    third = HMAClassifier(max_epochs=3, random_state=1).fit(IRIS, SPECIES)
+    third = MemoryClassifier(max_epochs=3, random_state=1).fit(IRIS, SPECIES)
     assert not torch.equal(third.model_.head.weight, one.model_.head.weight)
 
 
@@ -105,12 +105,12 @@ def test_every_epoch_has_an_order_of_its_own(monkeypatch):
     orders = []
     shuffle = torch.randperm
 
-    def noted(count):
-        orders.append(shuffle(count).tolist())
+    def noted(count, **options):
+        orders.append(shuffle(count, **options).tolist())
         return torch.tensor(orders[-1])
 
     monkeypatch.setattr(torch, "randperm", noted)
-    HMAClassifier(**FEW).fit(IRIS[::10], SPECIES[::10])
+    MemoryClassifier(**FEW).fit(IRIS[::10], SPECIES[::10])
     epochs = orders[:3]  # then come those in which keys are learned
     assert len({tuple(order) for order in epochs}) == 3
 
@@ -122,14 +122,14 @@ def test_a_row_alone_is_predicted_as_in_a_batch(fitted):
 
 
 def test_context_batch_lets_a_row_see_its_neighbours():
-    model = HMAClassifier(similarity="dot", context="batch", **FEW).fit(IRIS, SPECIES)
+    model = MemoryClassifier(memory="hma", context="batch", **FEW).fit(IRIS, SPECIES)
     order = np.random.default_rng(0).permutation(len(IRIS))
     alone = model.predict_proba(IRIS[order[:1]])
     assert not np.allclose(model.predict_proba(IRIS[order])[:1], alone, rtol=0, atol=1e-6)
     with pytest.warns(OrderedRowsWarning, match="these rows come in an order") as noted:
         model.predict(IRIS)  # setosa, then versicolor, then virginica
     assert [Path(one.filename).name for one in noted] == ["classifier.py"]
-    assert HMAClassifier().context == "alone"
+    assert MemoryClassifier().context == "alone"
 
 
 # ------------------------------------------------------------------ labels and columns
@@ -142,16 +142,16 @@ def test_text_labels_come_back_as_text(kind):
         y = pd.Series(names) if kind == "series" else pd.Series(names, dtype="category")
     else:
         y = names.astype(kind)
-    model = HMAClassifier(**FEW).fit(IRIS, y)
+    model = MemoryClassifier(**FEW).fit(IRIS, y)
     assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert set(model.predict(IRIS)) <= set(names)
-    numbers = HMAClassifier(**FEW).fit(IRIS, SPECIES)
+    numbers = MemoryClassifier(**FEW).fit(IRIS, SPECIES)
     np.testing.assert_array_equal(model.predict_proba(IRIS), numbers.predict_proba(IRIS))
 
 
 def test_columns_in_another_order_raise_scikit_learns_error():
     table = load_iris(as_frame=True).data
-    model = HMAClassifier(**FEW).fit(table, SPECIES)
+    model = MemoryClassifier(**FEW).fit(table, SPECIES)
     assert model.feature_names_in_.tolist() == table.columns.tolist()
     with pytest.raises(ValueError, match="Feature names must be in the same order"):
         model.predict(table[table.columns[::-1]])
@@ -159,12 +159,12 @@ def test_columns_in_another_order_raise_scikit_learns_error():
 
 def test_one_class_is_refused():
     with pytest.raises(UserError, match=r"y must hold at least 2 classes, got only one class: \[1"):
-        HMAClassifier().fit(IRIS, np.ones(150))
+        MemoryClassifier().fit(IRIS, np.ones(150))
 
 
 def test_predicting_before_fitting_is_scikit_learns_error():
     with pytest.raises(NotFittedError):
-        HMAClassifier().predict(IRIS)
+        MemoryClassifier().predict(IRIS)
 
 
 # ------------------------------------------------------------------ the parts
@@ -173,8 +173,8 @@ def test_predicting_before_fitting_is_scikit_learns_error():
 @pytest.mark.parametrize("ablation", ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"])
 def test_every_ablation_learns_with_its_own_parts(ablation):
     context = "batch" if ablation.startswith("abd") else "alone"
-    options = {"similarity": "dot", "max_epochs": 20, "random_state": 0}
-    model = HMAClassifier(ablation=ablation, context=context, **options)
+    options = {"memory": "hma", "max_epochs": 20, "random_state": 0}
+    model = MemoryClassifier(ablation=ablation, context=context, **options)
     model.fit(IRIS, SPECIES)
     config = model.model_.config
     assert config.has_real_memory == (ablation in ("rma", "abd+rma", "hma"))
@@ -185,8 +185,8 @@ def test_every_ablation_learns_with_its_own_parts(ablation):
 
 
 def test_label_dim_is_rounded_up_until_the_heads_fit():
-    options = {"similarity": "dot", "hidden": (8, 10), "label_dim": 5, "num_heads": 6}
-    model = HMAClassifier(**options, **FEW).fit(IRIS, SPECIES)
+    options = {"memory": "hma", "hidden": (8, 10), "label_dim": 5, "num_heads": 6}
+    model = MemoryClassifier(**options, **FEW).fit(IRIS, SPECIES)
     assert model.model_.config.label_dim == 8  # 10 + 8 = 3 * 6
     assert model.label_dim == 5
 
@@ -194,7 +194,7 @@ def test_label_dim_is_rounded_up_until_the_heads_fit():
 def test_a_given_module_is_copied_and_a_factory_is_called():
     module = nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.BatchNorm1d(12))
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    model = HMAClassifier(module, max_epochs=20, random_state=0).fit(IRIS, SPECIES)
+    model = MemoryClassifier(module, max_epochs=20, random_state=0).fit(IRIS, SPECIES)
     assert model.score(IRIS, SPECIES) > 0.85
     assert model.model_.feature_dim == 12
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
@@ -204,18 +204,18 @@ def test_a_given_module_is_copied_and_a_factory_is_called():
         asked.append(inputs)
         return nn.Sequential(nn.Linear(inputs, 6), nn.Tanh())
 
-    one = HMAClassifier(factory, **FEW).fit(IRIS, SPECIES).predict_proba(IRIS)
-    other = HMAClassifier(factory, **FEW).fit(IRIS, SPECIES).predict_proba(IRIS)
+    one = MemoryClassifier(factory, **FEW).fit(IRIS, SPECIES).predict_proba(IRIS)
+    other = MemoryClassifier(factory, **FEW).fit(IRIS, SPECIES).predict_proba(IRIS)
     assert asked == [4, 4]
     np.testing.assert_array_equal(one, other)
 
 
 def test_by_default_probabilities_are_calibrated_and_iris_is_not_stopped_early():
     x, y = load_breast_cancer(return_X_y=True)
-    model = HMAClassifier(random_state=0).fit(x[::2], y[::2])
+    model = MemoryClassifier(random_state=0).fit(x[::2], y[::2])
     assert log_loss(y[1::2], model.predict_proba(x[1::2])) < 0.15  # 0.28 without held-out rows
-    assert HMAClassifier(random_state=0).fit(IRIS[::2], SPECIES[::2]).validation_curve_ == []
-    model = HMAClassifier(random_state=0).fit(IRIS, SPECIES)
+    assert MemoryClassifier(random_state=0).fit(IRIS[::2], SPECIES[::2]).validation_curve_ == []
+    model = MemoryClassifier(random_state=0).fit(IRIS, SPECIES)
     assert len(model.validation_curve_) > 20
     assert model.score(IRIS, SPECIES) > 0.93
 
@@ -231,7 +231,7 @@ def test_early_stopping_stops_and_keeps_the_best_epoch(monkeypatch):
 
     monkeypatch.setattr(learning, "mean_loss", scripted_loss)
     options = {"batch_size": 2, "linear": False}  # 60 steps in an epoch
-    model = HMAClassifier(early_stopping=True, patience=3, random_state=0, **options)
+    model = MemoryClassifier(early_stopping=True, patience=3, random_state=0, **options)
     model.fit(IRIS, SPECIES)
     assert model.n_iter_ == 5
     assert model.validation_curve_ == [3.0, 1.0, 2.0, 2.0, 2.0]
@@ -240,7 +240,7 @@ def test_early_stopping_stops_and_keeps_the_best_epoch(monkeypatch):
 
 
 def test_verbose_prints_a_line_per_epoch(capsys):
-    HMAClassifier(verbose=True, early_stopping=True, **FEW).fit(IRIS, SPECIES)
+    MemoryClassifier(verbose=True, early_stopping=True, **FEW).fit(IRIS, SPECIES)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[2].startswith("epoch 3: loss ")
@@ -283,7 +283,7 @@ def test_partial_fit_over_chunks_learns_classes_it_was_told_of():
     x, y = load_breast_cancer(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(x))
     x, y = x[order], np.array(["malignant", "benign"])[y[order]]
-    model = HMAClassifier(random_state=0)
+    model = MemoryClassifier(random_state=0)
     for _ in range(3):
         for chunk in np.array_split(np.arange(400), 8):
             model.partial_fit(x[chunk], y[chunk], classes=["malignant", "benign"])
@@ -298,7 +298,7 @@ def test_partial_fit_over_chunks_learns_classes_it_was_told_of():
 
 
 def test_partial_fit_remembers_a_class_it_has_not_yet_seen():
-    model = HMAClassifier(random_state=0)
+    model = MemoryClassifier(random_state=0)
     model.partial_fit(IRIS[:60], SPECIES[:60], classes=[0, 1, 2])  # no row of class 2
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.predict_proba(IRIS).shape == (150, 3)
@@ -312,9 +312,9 @@ def test_two_calls_of_partial_fit_are_two_epochs_of_fit_at_one_rate(monkeypatch)
         learning, "learning_rate", lambda recipe, per_epoch, steps: lambda step: recipe.lr
     )
     options = {"standardize": False, "random_state": 0, "early_stopping": False, "linear": False}
-    options |= {"similarity": "dot"}  # the default memory learns its keys after fit's last epoch
-    whole = HMAClassifier(max_epochs=2, **options).fit(IRIS, SPECIES)
-    parts = HMAClassifier(**options)
+    options |= {"memory": "hma"}  # the default memory learns its keys after fit's last epoch
+    whole = MemoryClassifier(max_epochs=2, **options).fit(IRIS, SPECIES)
+    parts = MemoryClassifier(**options)
     for _ in range(2):
         parts.partial_fit(IRIS, SPECIES, classes=[0, 1, 2])
     np.testing.assert_array_equal(parts.predict_proba(IRIS), whole.predict_proba(IRIS))
@@ -322,7 +322,7 @@ def test_two_calls_of_partial_fit_are_two_epochs_of_fit_at_one_rate(monkeypatch)
 
 
 def test_standardisation_goes_on_over_chunks():
-    model = HMAClassifier(random_state=0)
+    model = MemoryClassifier(random_state=0)
     for rows in (slice(0, 40), slice(40, 150)):
         model.partial_fit(IRIS[rows], SPECIES[rows], classes=[0, 1, 2])
     np.testing.assert_allclose(model.scaler_.mean_, IRIS.mean(axis=0))
@@ -362,4 +362,4 @@ def test_standardisation_goes_on_over_chunks():
 )
 def test_partial_fit_refuses_what_it_cannot_know(call, message):
     with pytest.raises(UserError, match=message):
-        call(HMAClassifier())
+        call(MemoryClassifier())

@@ -9,7 +9,7 @@ from torch import nn
 
 from hma.config import ConfigError
 from hma.errors import UserError
-from hma.estimator import HMAClassifier
+from hma.estimator import MemoryClassifier
 from hma.estimator.options import config_of
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -34,16 +34,16 @@ def seven(inputs):
         ({"hidden": "64"}, "hidden must be one or more whole numbers"),
         ({"ablation": "hmm"}, "ablation must be one of .* got 'hmm'; did you mean 'hma'?"),
         ({"context": "anchors"}, "context must be one of 'alone', 'batch', got 'anchors'"),
-        ({"similarity": "near"}, "similarity must be one of 'distance', 'dot', got 'near'"),
-        ({"ablation": "rma"}, "has no ablation .* got ablation='rma' .* set similarity='dot'"),
-        ({"context": "batch"}, "answers each row alone, got .* context='batch'; set sim"),
+        ({"memory": "near"}, "memory must be one of 'vote', 'hma', got 'near'"),
+        ({"ablation": "rma"}, "has no ablation .* got ablation='rma'.* set memory='hma'"),
+        ({"context": "batch"}, "answers each row alone, got .* context='batch'; set mem"),
         ({"linear": "no"}, "linear must be True or False, got 'no'"),
         ({"device": "abacus"}, "device must be one that torch can use, got 'abacus'"),
         ({"backbone": 7}, "backbone must be a torch module, or a function .* it is a int"),
         ({"backbone": seven}, "its return value is a int"),
         ({"backbone": nn.Flatten(0)}, r"backbone must map \(B, 4\) to features \(B, F\), got \(8"),
         (
-            {"similarity": "dot", "ablation": "param", "hidden": (8, 10)},
+            {"memory": "hma", "ablation": "param", "hidden": (8, 10)},
             "num_heads must divide the width of the features in the ablation 'param'.* 4 and 10",
         ),
     ],
@@ -51,34 +51,34 @@ def seven(inputs):
 )
 def test_an_option_that_cannot_work_is_refused_by_name(options, message):
     with pytest.raises(UserError, match=message):
-        HMAClassifier(**options).fit(IRIS, SPECIES)
+        MemoryClassifier(**options).fit(IRIS, SPECIES)
 
 
 def test_every_problem_of_training_is_listed_at_once():
     with pytest.raises(UserError, match=r"max_epochs.*; batch_size.*; learning_rate"):
-        HMAClassifier(max_epochs=0, batch_size=0, learning_rate=0).fit(IRIS, SPECIES)
+        MemoryClassifier(max_epochs=0, batch_size=0, learning_rate=0).fit(IRIS, SPECIES)
 
 
 def test_sizes_of_the_memories_are_checked_by_their_own_rules():
-    with pytest.raises(ConfigError, match="queue_size must be at least 0, got -1"):
-        HMAClassifier(queue_size=-1).fit(IRIS, SPECIES)
+    with pytest.raises(ConfigError, match="memory_size must be at least 0 or None, got -1"):
+        MemoryClassifier(memory_size=-1).fit(IRIS, SPECIES)
 
 
 def test_numbers_of_numpy_are_numbers():
-    model = HMAClassifier(
+    model = MemoryClassifier(
         hidden=np.array([8, 8]),
-        queue_size=np.int64(16),
+        memory_size=np.int64(16),
         num_heads=np.int32(2),
         dropout=np.float32(0.25),
         max_epochs=np.int64(1),
         learning_rate=np.float64(1e-3),
     ).fit(IRIS, SPECIES)
-    assert model.model_.config.queue_size == 16
+    assert model.model_.config.memory_size == 16
     assert model.model_.head.in_features == 8
 
 
 def test_a_loss_that_is_not_finite_stops_training_and_leaves_nothing_fitted():
-    model = HMAClassifier(learning_rate=1e30, random_state=0)
+    model = MemoryClassifier(learning_rate=1e30, random_state=0)
     with pytest.raises(UserError, match=r"training diverged: the loss is .* in epoch \d+; lower"):
         model.fit(IRIS, SPECIES)
     assert not hasattr(model, "model_")
@@ -91,7 +91,7 @@ def test_a_loss_that_is_not_finite_stops_training_and_leaves_nothing_fitted():
     st.sampled_from(["rma", "abd", "abd+syn", "abd+rma", "hma"]),
 )
 def test_label_dim_grows_by_less_than_the_heads_and_fits(width, label_dim, heads, ablation):
-    sizes = {"similarity": "dot", "label_dim": label_dim, "num_heads": heads}
-    config = config_of(HMAClassifier(ablation=ablation, **sizes).get_params(), width)
+    sizes = {"memory": "hma", "label_dim": label_dim, "num_heads": heads}
+    config = config_of(MemoryClassifier(ablation=ablation, **sizes).get_params(), width)
     assert (width + config.label_dim) % heads == 0
     assert label_dim <= config.label_dim < label_dim + heads

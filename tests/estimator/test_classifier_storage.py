@@ -11,11 +11,11 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-import hma.tensor_files
+import hma.io.tensor_files
 from hma import CheckpointError
 from hma.errors import UserError
-from hma.estimator import HMAClassifier, storage
-from hma.json_files import read_json, write_json
+from hma.estimator import MemoryClassifier, storage
+from hma.io.json_files import read_json, write_json
 
 TABLE = load_iris(as_frame=True).data
 NAMES = np.array(["setosa", "versicolor", "virginica"])[load_iris().target]
@@ -25,7 +25,7 @@ FEW = {"max_epochs": 3, "random_state": 0}
 @pytest.fixture(scope="module")
 def model():
     options = {"class_weight": {"setosa": 2.0}, "hidden": (16, 8), "early_stopping": True}
-    return HMAClassifier(**FEW, **options).fit(TABLE, pd.Series(NAMES))
+    return MemoryClassifier(**FEW, **options).fit(TABLE, pd.Series(NAMES))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def no_pickle(monkeypatch):
 @pytest.mark.usefixtures("no_pickle")
 def test_a_loaded_classifier_is_the_saved_one(model, tmp_path):
     model.save(tmp_path / "new" / "folder")
-    loaded = HMAClassifier.load(tmp_path / "new" / "folder")
+    loaded = MemoryClassifier.load(tmp_path / "new" / "folder")
     np.testing.assert_array_equal(loaded.predict_proba(TABLE), model.predict_proba(TABLE))
     np.testing.assert_array_equal(loaded.predict(TABLE), model.predict(TABLE))
     assert loaded.get_params() == model.get_params()
@@ -58,9 +58,9 @@ def test_a_loaded_classifier_is_the_saved_one(model, tmp_path):
 
 
 def test_without_a_linear_part_none_is_loaded(tmp_path):
-    model = HMAClassifier(linear=False, **FEW).fit(TABLE, NAMES)
+    model = MemoryClassifier(linear=False, **FEW).fit(TABLE, NAMES)
     model.save(tmp_path)
-    loaded = HMAClassifier.load(tmp_path)
+    loaded = MemoryClassifier.load(tmp_path)
     assert loaded.linear_ is None
     np.testing.assert_array_equal(loaded.predict_proba(TABLE), model.predict_proba(TABLE))
 
@@ -74,7 +74,7 @@ def test_a_damaged_file_beside_the_model_is_refused(model, tmp_path, damage):
     else:
         path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(CheckpointError, match=r"beside\.safetensors"):
-        HMAClassifier.load(tmp_path)
+        MemoryClassifier.load(tmp_path)
 
 
 def test_the_folder_holds_json_and_safetensors_only(model, tmp_path):
@@ -89,9 +89,9 @@ def test_the_folder_holds_json_and_safetensors_only(model, tmp_path):
     ids=["bool", "int", "float", "text"],
 )
 def test_classes_come_back_with_their_type(y, tmp_path):
-    model = HMAClassifier(max_epochs=1, standardize=False).fit(TABLE.to_numpy(), y)
+    model = MemoryClassifier(max_epochs=1, standardize=False).fit(TABLE.to_numpy(), y)
     model.save(tmp_path)
-    loaded = HMAClassifier.load(tmp_path)
+    loaded = MemoryClassifier.load(tmp_path)
     assert loaded.classes_.dtype == model.classes_.dtype
     np.testing.assert_array_equal(loaded.classes_, model.classes_)
     np.testing.assert_array_equal(loaded.predict(TABLE.to_numpy()), model.predict(TABLE.to_numpy()))
@@ -99,9 +99,9 @@ def test_classes_come_back_with_their_type(y, tmp_path):
 
 def test_learning_goes_on_after_loading(tmp_path):
     x, y = TABLE.to_numpy(), NAMES
-    model = HMAClassifier(random_state=0).partial_fit(x[::2], y[::2], classes=np.unique(y))
+    model = MemoryClassifier(random_state=0).partial_fit(x[::2], y[::2], classes=np.unique(y))
     model.save(tmp_path)
-    loaded = HMAClassifier.load(tmp_path)
+    loaded = MemoryClassifier.load(tmp_path)
     model._optimizer = None  # its running averages are not saved
     for one in (model, loaded):
         one.partial_fit(x[1::2], y[1::2])
@@ -111,12 +111,12 @@ def test_learning_goes_on_after_loading(tmp_path):
 
 def test_an_existing_classifier_is_replaced_only_if_told(model, tmp_path):
     model.save(tmp_path)
-    other = HMAClassifier(**FEW).fit(TABLE, NAMES)
+    other = MemoryClassifier(**FEW).fit(TABLE, NAMES)
     with pytest.raises(FileExistsError, match="pass overwrite=True"):
         other.save(tmp_path)
     (tmp_path / "model-of-mine").mkdir()
     other.save(tmp_path, overwrite=True)
-    loaded = HMAClassifier.load(tmp_path)
+    loaded = MemoryClassifier.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict_proba(TABLE), other.predict_proba(TABLE))
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2  # one is not ours
 
@@ -125,13 +125,13 @@ def test_an_existing_classifier_is_replaced_only_if_told(model, tmp_path):
 def test_a_full_disk_leaves_the_classifier_that_was_there(model, tmp_path, monkeypatch, moment):
     model.save(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    other = HMAClassifier(**FEW).fit(TABLE, NAMES)
+    other = MemoryClassifier(**FEW).fit(TABLE, NAMES)
 
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     if moment == "weights":
-        monkeypatch.setattr(hma.tensor_files, "save_file", full)
+        monkeypatch.setattr(hma.io.tensor_files, "save_file", full)
     elif moment == "manifest":
         monkeypatch.setattr(Path, "write_bytes", full)
     else:
@@ -140,13 +140,13 @@ def test_a_full_disk_leaves_the_classifier_that_was_there(model, tmp_path, monke
         other.save(tmp_path, overwrite=True)
     monkeypatch.undo()
     assert sorted(tmp_path.rglob("*")) == before
-    loaded = HMAClassifier.load(tmp_path)
+    loaded = MemoryClassifier.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict_proba(TABLE), model.predict_proba(TABLE))
 
 
 def test_a_process_killed_while_cleaning_up_leaves_the_new_classifier(model, tmp_path, monkeypatch):
     model.save(tmp_path)
-    other = HMAClassifier(**FEW).fit(TABLE, NAMES)
+    other = MemoryClassifier(**FEW).fit(TABLE, NAMES)
 
     def killed(*arguments, **options):
         raise KeyboardInterrupt
@@ -155,7 +155,7 @@ def test_a_process_killed_while_cleaning_up_leaves_the_new_classifier(model, tmp
     with pytest.raises(KeyboardInterrupt):
         other.save(tmp_path, overwrite=True)
     monkeypatch.undo()
-    loaded = HMAClassifier.load(tmp_path)
+    loaded = MemoryClassifier.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict_proba(TABLE), other.predict_proba(TABLE))
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_description_is_named(model, tmp_path, change, message):
     target.write_text(change(text))
     assert target.read_text() != text
     with pytest.raises(CheckpointError, match=message):
-        HMAClassifier.load(tmp_path)
+        MemoryClassifier.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,31 +194,39 @@ def test_a_description_of_something_else_is_named(model, tmp_path, change, messa
     target = tmp_path / "estimator.json"
     write_json(target, read_json(target, dict) | change, sealed=True)
     with pytest.raises(CheckpointError, match=message):
-        HMAClassifier.load(tmp_path)
+        MemoryClassifier.load(tmp_path)
+
+
+def test_a_description_without_its_seal_is_damaged(model, tmp_path):
+    model.save(tmp_path)
+    target = tmp_path / "estimator.json"
+    write_json(target, read_json(target, dict))
+    with pytest.raises(CheckpointError, match=r"estimator.json is damaged: it lacks its own hash"):
+        MemoryClassifier.load(tmp_path)
 
 
 def test_a_diverged_classifier_is_saved_with_its_curve(model, tmp_path):
     other = deepcopy(model)
     other.loss_curve_ = [1.0, float("nan")]
     other.save(tmp_path)
-    np.testing.assert_array_equal(HMAClassifier.load(tmp_path).loss_curve_, [1.0, np.nan])
+    np.testing.assert_array_equal(MemoryClassifier.load(tmp_path).loss_curve_, [1.0, np.nan])
 
 
 def test_a_folder_without_a_classifier_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"holds no estimator: it has no estimator\.json"):
-        HMAClassifier.load(tmp_path)
+        MemoryClassifier.load(tmp_path)
 
 
 def test_what_cannot_be_saved_is_refused_and_nothing_is_written(tmp_path):
     x, y = TABLE.to_numpy(), NAMES
-    own = HMAClassifier(nn.Linear(4, 8), **FEW).fit(x, y)
+    own = MemoryClassifier(nn.Linear(4, 8), **FEW).fit(x, y)
     with pytest.raises(UserError, match="save writes a classifier on the built-in MLP"):
         own.save(tmp_path / "a")
-    random = HMAClassifier(max_epochs=1, random_state=np.random.RandomState(0)).fit(x, y)
+    random = MemoryClassifier(max_epochs=1, random_state=np.random.RandomState(0)).fit(x, y)
     with pytest.raises(UserError, match="random_state must be a number, text or None to be saved"):
         random.save(tmp_path / "b")
     with pytest.raises(NotFittedError):
-        HMAClassifier().save(tmp_path / "c")
+        MemoryClassifier().save(tmp_path / "c")
     assert not list(tmp_path.iterdir())
 
 

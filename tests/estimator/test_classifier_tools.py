@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from torch import nn
 
-from hma.estimator import HMAClassifier
+from hma.estimator import MemoryClassifier
 
 FEW = {"max_epochs": 3, "random_state": 0}
 
@@ -29,7 +29,7 @@ def test_accuracy_is_near_that_of_logistic_regression(load, folds, margin):
     folds = StratifiedKFold(folds, shuffle=True, random_state=0)
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     expected = cross_val_score(linear, x, y, cv=folds).mean()
-    pipeline = make_pipeline(StandardScaler(), HMAClassifier(standardize=False, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), MemoryClassifier(standardize=False, random_state=0))
     assert cross_val_score(pipeline, x, y, cv=folds).mean() > expected - margin
 
 
@@ -37,36 +37,36 @@ def test_it_bends_where_a_line_cannot():
     x, y = make_moons(300, noise=0.15, random_state=0)
     train, test = slice(0, 200), slice(200, None)
     linear = LogisticRegression().fit(x[train], y[train]).score(x[test], y[test])
-    assert HMAClassifier(random_state=0).fit(x[train], y[train]).score(x[test], y[test]) > (
+    assert MemoryClassifier(random_state=0).fit(x[train], y[train]).score(x[test], y[test]) > (
         linear + 0.05
     )
 
 
 def test_grid_search_sets_options_of_memory_and_training():
     x, y = load_iris(return_X_y=True)
-    memory = HMAClassifier(similarity="dot", max_epochs=8, random_state=0)
+    memory = MemoryClassifier(memory="hma", max_epochs=8, random_state=0)
     pipeline = make_pipeline(StandardScaler(), memory)
     grid = {
-        "hmaclassifier__queue_size": np.array([8, 32]),
-        "hmaclassifier__learning_rate": [1e-9, 1e-2],
+        "memoryclassifier__memory_size": np.array([8, 32]),
+        "memoryclassifier__learning_rate": [1e-9, 1e-2],
     }
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(x, y)
-    assert search.best_params_["hmaclassifier__learning_rate"] == 1e-2
+    assert search.best_params_["memoryclassifier__learning_rate"] == 1e-2
     best = search.best_estimator_[-1]
-    queue_size = search.best_params_["hmaclassifier__queue_size"]
-    assert len(best.model_.memory_state().ids) == queue_size
+    size = search.best_params_["memoryclassifier__memory_size"]
+    assert len(best.model_.memory_state().ids) == size
     assert search.score(x, y) > 0.8
 
 
 def test_an_ensemble_may_weigh_rows_by_bootstrap():
     x, y = load_iris(return_X_y=True)
-    bagging = BaggingClassifier(HMAClassifier(max_epochs=8), n_estimators=3, random_state=0)
+    bagging = BaggingClassifier(MemoryClassifier(max_epochs=8), n_estimators=3, random_state=0)
     assert bagging.fit(x, y).score(x, y) > 0.85
 
 
 def test_a_pickle_predicts_and_learns_on_as_the_original():
     x, y = load_iris(return_X_y=True)
-    model = HMAClassifier(random_state=0).partial_fit(x[::2], y[::2], classes=[0, 1, 2])
+    model = MemoryClassifier(random_state=0).partial_fit(x[::2], y[::2], classes=[0, 1, 2])
     model.predict(x)  # so that a cached projection is pickled with it
     copy = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copy.predict_proba(x), model.predict_proba(x))
@@ -78,7 +78,7 @@ def test_a_pickle_predicts_and_learns_on_as_the_original():
 def test_a_clone_with_a_module_of_its_own_is_unfitted_and_equal_in_options():
     x, y = load_iris(return_X_y=True)
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
-    model = HMAClassifier(module, **FEW).fit(x, y)
+    model = MemoryClassifier(module, **FEW).fit(x, y)
     copy = clone(model)
     assert not hasattr(copy, "model_")
     assert copy.backbone is not module
@@ -110,8 +110,8 @@ def test_mixed_columns_go_through_scikit_learns_transformers():
         sparse_threshold=0.0,
     )
     train, test = slice(0, 160), slice(160, None)
-    pipeline = make_pipeline(columns, HMAClassifier(**FEW)).fit(frame[train], y[train])
-    by_hand = HMAClassifier(**FEW).fit(columns.fit_transform(frame[train]), y[train])
+    pipeline = make_pipeline(columns, MemoryClassifier(**FEW)).fit(frame[train], y[train])
+    by_hand = MemoryClassifier(**FEW).fit(columns.fit_transform(frame[train]), y[train])
     expected = by_hand.predict_proba(columns.transform(frame[test]))
     np.testing.assert_array_equal(pipeline.predict_proba(frame[test]), expected)
     assert list(pipeline.classes_) == ["no", "yes"]
@@ -136,9 +136,9 @@ def test_skrub_makes_numbers_of_a_table_as_it_comes():
     train, test = slice(0, 80), slice(80, None)
     words = skrub.StringEncoder(random_state=0)
     steps = skrub.TableVectorizer(high_cardinality=words), SimpleImputer()
-    pipeline = make_pipeline(*steps, HMAClassifier(**FEW)).fit(frame[train], y[train])
+    pipeline = make_pipeline(*steps, MemoryClassifier(**FEW)).fit(frame[train], y[train])
     numbers = make_pipeline(*steps)
-    by_hand = HMAClassifier(**FEW).fit(numbers.fit_transform(frame[train]), y[train])
+    by_hand = MemoryClassifier(**FEW).fit(numbers.fit_transform(frame[train]), y[train])
     expected = by_hand.predict_proba(numbers.transform(frame[test]))
     np.testing.assert_array_equal(pipeline.predict_proba(frame[test]), expected)
     new = frame[test].assign(city=None, size=np.nan)

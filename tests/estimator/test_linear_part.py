@@ -10,7 +10,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hma.estimator import HMAClassifier, HMARegressor
+from hma.estimator import MemoryClassifier, MemoryRegressor
 from hma.estimator.linear_part import FAVOUR, SHARE, fit_linear_part
 from hma.estimator.rows import WeightedRows
 from hma.targets import Classes, Number, YesNo
@@ -78,14 +78,14 @@ def test_the_share_has_the_least_loss_on_held_out_rows_and_a_few_more():
 
 def test_rows_of_one_class_have_no_line():
     x, y = load_iris(return_X_y=True)
-    model = HMAClassifier(class_weight={0: 1, 1: 0, 2: 0}, **FEW).fit(x, y)
+    model = MemoryClassifier(class_weight={0: 1, 1: 0, 2: 0}, **FEW).fit(x, y)
     assert model.linear_ is None
     assert set(model.predict(x)) == {0}
 
 
 def test_a_probability_is_the_mixture_of_both_parts():
     x, y = load_iris(return_X_y=True)
-    model = HMAClassifier(early_stopping=True, **FEW).fit(x, y)
+    model = MemoryClassifier(early_stopping=True, **FEW).fit(x, y)
     whole, part = model.predict_proba(x), model.linear_
     line = part.logits(torch.tensor(model.scaler_.transform(x))).softmax(1).numpy()
     model.linear_ = None
@@ -95,7 +95,7 @@ def test_a_probability_is_the_mixture_of_both_parts():
 
 def test_a_pass_over_more_rows_leaves_the_network_alone():
     x, y = load_iris(return_X_y=True)
-    model = HMAClassifier(**FEW).fit(x, y)
+    model = MemoryClassifier(**FEW).fit(x, y)
     assert model.linear_ is not None
     assert model.partial_fit(x, y).linear_ is None
 
@@ -107,7 +107,7 @@ def test_by_default_the_log_loss_is_not_above_that_of_logistic_regression():
     for seed in range(3):
         train, test, train_y, test_y = train_test_split(x, y, stratify=y, random_state=seed)
         linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(train, train_y)
-        model = HMAClassifier(random_state=seed).fit(train, train_y)
+        model = MemoryClassifier(random_state=seed).fit(train, train_y)
         ours.append(log_loss(test_y, model.predict_proba(test)))
         theirs.append(log_loss(test_y, linear.predict_proba(test)))
     assert np.mean(ours) < 1.05 * np.mean(theirs)
@@ -120,7 +120,7 @@ def test_by_default_a_number_is_predicted_as_well_as_by_ridge_regression():
     for seed in range(3):
         train, test, train_y, test_y = train_test_split(x, y, random_state=seed)
         linear = make_pipeline(StandardScaler(), Ridge()).fit(train, train_y)
-        model = HMARegressor(random_state=seed).fit(train, train_y)
+        model = MemoryRegressor(random_state=seed).fit(train, train_y)
         ours.append(model.score(test, test_y))
         theirs.append(linear.score(test, test_y))
     assert np.mean(ours) > np.mean(theirs) - 0.02

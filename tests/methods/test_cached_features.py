@@ -24,7 +24,7 @@ from hma.backbones import GIN, Frozen, TransformerFeatures, mlp
 from hma.data import InMemory, PreparationOptions, Task, builtin, open_source, prepare
 from hma.data.sets.digits import digits
 from hma.errors import UserError
-from hma.methods import erm, with_hma
+from hma.methods import erm, with_memory
 from hma.methods.cached_features import augments, cached_features, with_known_features
 from hma.training import Recipe, fit
 
@@ -184,7 +184,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hma.tensor_files.save_file", full)
+    monkeypatch.setattr("hma.io.tensor_files.save_file", full)
     with pytest.raises(UserError, match="No space left"):
         cached_features(digits(seed=0), frozen(), tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -194,7 +194,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import torch
-import hma.tensor_files
+import hma.io.tensor_files
 import hma.methods.cached_features as module
 from hma.backbones import Frozen, mlp
 from hma.data.sets.digits import digits
@@ -203,7 +203,7 @@ def killed(tensors, path, metadata):
     path.write_bytes(b"half of it")
     os.kill(os.getpid(), signal.SIGKILL)
 
-hma.tensor_files.save_file = killed
+hma.io.tensor_files.save_file = killed
 torch.manual_seed(0)
 module.cached_features(digits(seed=0), Frozen(mlp(64, hidden=(8,))), Path(sys.argv[1]))
 """
@@ -260,8 +260,8 @@ def test_training_on_features_is_training_on_rows(tmp_path):
     """Same start, same order, same losses; then the learner takes rows as before."""
     task = digits(seed=0, per_class=10)
     recipe = Recipe(epochs=3, batch_size=32, eval_batch_size=64)
-    config = hma.HMAConfig.paper(label_dim=8, queue_size=64, slots_per_class=2, dropout=0.0)
-    for method in (erm(lambda _: frozen()), with_hma(lambda _: frozen(), config)):
+    config = hma.HMAConfig(label_dim=8, queue_size=64, slots_per_class=2, dropout=0.0)
+    for method in (erm(lambda _: frozen()), with_memory(lambda _: frozen(), config)):
         plain, quick = method(task, 1), method(task, 1)
         known = cached_features(task, quick.module.backbone, tmp_path)
         encoded = quick.module.backbone.encoder.rows

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.data import InMemory, Task
 from hma.errors import UserError
-from hma.methods import erm, irm, layer_norm, random_environments, with_hma
+from hma.methods import erm, irm, layer_norm, random_environments, with_memory
 from hma.methods.memory import anchor_places
 from hma.training import Recipe, SilentProgress, all_logits, evaluate, fit
 
@@ -46,7 +46,7 @@ def trained(method, task=None, folder=None, **recipe):
 
 
 def anchored(**changes):
-    return with_hma(backbone, HMAConfig.ablation("hma", **SMALL | changes), anchors=12)
+    return with_memory(backbone, HMAConfig.ablation("hma", **SMALL | changes), anchors=12)
 
 
 @pytest.mark.parametrize("selection", ["best", "last"])
@@ -84,7 +84,7 @@ def test_a_batch_of_a_row_and_the_anchors_is_what_the_row_sees_with_anchors():
 
 
 def test_anchors_change_no_other_score():
-    without = with_hma(backbone, HMAConfig.ablation("hma", **SMALL))
+    without = with_memory(backbone, HMAConfig.ablation("hma", **SMALL))
     _, plain = trained(without)
     _, more = trained(anchored())
     scores = dict(more.tests["test"])
@@ -104,11 +104,11 @@ def test_a_run_with_anchors_is_read_back_with_them(tmp_path):
 def test_rows_that_see_no_batch_have_no_anchors_and_wrapped_methods_keep_theirs():
     task = random_environments(task_of())
     param = HMAConfig.ablation("param", num_heads=2)
-    assert with_hma(backbone, param, anchors=12)(task, 0).contexts == ("alone",)
+    assert with_memory(backbone, param, anchors=12)(task, 0).contexts == ("alone",)
     learner, _ = trained(irm(anchored(), weight=1.0), task)
     assert learner.contexts[-1] == "anchors"
     with pytest.raises(UserError, match="anchors must be a whole number of at least 0, got -1"):
-        with_hma(backbone, HMAConfig.ablation("hma"), anchors=-1)
+        with_memory(backbone, HMAConfig.ablation("hma"), anchors=-1)
 
 
 def test_layer_norm_alone_is_the_head_on_normalised_features():

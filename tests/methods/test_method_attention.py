@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 from training_cases import EVERYTHING, Noisy, Plain, quietly, small_task
 
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
 from hma.errors import UserError
 from hma.methods import batchformer, erm, irm, npt, random_environments
-from hma.model import HMA
 
 SHORT = replace(EVERYTHING, epochs=10, patience=None, balance="none")
 

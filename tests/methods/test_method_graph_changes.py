@@ -16,14 +16,14 @@ from training_cases import EVERYTHING, MEMORY, interrupted_at, quietly, small_ta
 
 from hma.data.draws import mixed, words_of
 from hma.errors import UserError
-from hma.methods import drop_edge, drop_node, erm, random_environments, subgraph, vrex, with_hma
+from hma.methods import drop_edge, drop_node, erm, random_environments, subgraph, vrex, with_memory
 from hma.methods.augmentation.changed_graphs import numbers_of_nodes
 from hma.methods.augmentation.subgraph import growth_times
 from hma.training import Interrupted
 from hma.training.identity import identity
 
 METHODS = {"drop_edge": drop_edge, "drop_node": drop_node, "subgraph": subgraph}
-PLAIN, MEMORIES = erm(gin), with_hma(gin, MEMORY)
+PLAIN, MEMORIES = erm(gin), with_memory(gin, MEMORY)
 SHORT = replace(EVERYTHING, epochs=3, patience=None, balance="none")
 RING = (12, [(node, (node + 1) % 12) for node in range(12)])
 

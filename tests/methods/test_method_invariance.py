@@ -21,13 +21,13 @@ from hma.backbones import mlp
 from hma.data import InMemory
 from hma.data.sets.colored_mnist import colored_mnist
 from hma.errors import UserError
-from hma.methods import erm, ib_irm, irm, random_environments, vrex, with_hma
+from hma.methods import erm, ib_irm, irm, random_environments, vrex, with_memory
 from hma.training import Interrupted, Recipe
 from hma.training.identity import identity
 
 PLAIN = erm(lambda task: Plain(task.shape[0]))
 NOISY = erm(lambda task: Noisy(task.shape[0]))
-MEMORIES = with_hma(lambda task: Noisy(task.shape[0]), MEMORY)
+MEMORIES = with_memory(lambda task: Noisy(task.shape[0]), MEMORY)
 
 
 def divided_task(count: int = 2, **changes):

@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import global_mean_pool
 from training_cases import EVERYTHING, MEMORY, Noisy, Plain, interrupted_at, quietly, small_task
 
+from hma.attention.config import HMAConfig
 from hma.backbones import GIN
-from hma.config import HMAConfig
 from hma.data import Batch, Graphs, InMemory, Mixed
 from hma.data.smaller_task import limited
 from hma.errors import UserError
@@ -28,13 +28,14 @@ from hma.methods import (
     knn,
     manifold_mixup,
     random_environments,
-    with_hma,
+    with_memory,
 )
 from hma.targets import Number
 from hma.training import Interrupted
 from hma.training.identity import identity
+from hma.vote.config import VoteConfig
 
-PLAIN, MEMORIES = erm(gin), with_hma(gin, MEMORY)
+PLAIN, MEMORIES = erm(gin), with_memory(gin, MEMORY)
 TABLE = erm(lambda task: Plain(task.shape[0]))
 SHORT = replace(EVERYTHING, epochs=3, patience=None, balance="none")
 HALF = {"share": 0.5, "mixing": (0.2, 0.4)}
@@ -94,7 +95,7 @@ def test_shares_follow_the_beta_distribution():
     assert torch.tensor(shares).var() == pytest.approx(float(expected.variance), abs=0.03)
 
 
-@pytest.mark.parametrize("inner", [TABLE, with_hma(lambda task: Noisy(6), MEMORY)])
+@pytest.mark.parametrize("inner", [TABLE, with_memory(lambda task: Noisy(6), MEMORY)])
 def test_outside_training_nothing_is_mixed(inner):
     task = small_task()
     outer, plain = manifold_mixup(inner)(task, 0), inner(task, 0)
@@ -107,12 +108,12 @@ def test_outside_training_nothing_is_mixed(inner):
 
 @pytest.mark.parametrize(
     "config",
-    [MEMORY, HMAConfig.paper(label_dim=8, queue_size=40, slots_per_class=2, momentum=0.0)],
+    [MEMORY, HMAConfig(label_dim=8, queue_size=40, slots_per_class=2, momentum=0.0)],
     ids=["momentum", "features of the step"],
 )
 def test_a_memory_is_given_features_and_labels_of_the_rows_themselves(config):
     task = small_task()
-    learner = manifold_mixup(with_hma(lambda task: Plain(6), config))(task, 0)
+    learner = manifold_mixup(with_memory(lambda task: Plain(6), config))(task, 0)
     batch = task.train.batch(torch.arange(12))
     features = learner.inner.model.backbone(batch.x).detach()
     learner.loss(batch)
@@ -248,8 +249,8 @@ def test_no_memory_keeps_a_new_graph():
 
 def test_a_memory_with_a_row_a_sample_holds_the_training_graphs_and_no_others():
     task = graph_task(rows=30)
-    config = HMAConfig(vote="added", label_dim=8, slots_per_class=2)
-    learner = g_mixup(with_hma(gin, config), **HALF)(task, 0)
+    config = VoteConfig(slots_per_class=2)
+    learner = g_mixup(with_memory(gin, config), **HALF)(task, 0)
     quietly(learner, task, SHORT)
     assert sorted(learner.inner.model.memory_state().ids.tolist()) == list(range(30))
 

@@ -6,15 +6,15 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
-from hma import shares as shares_module
+from hma.attention.config import HMAConfig
 from hma.backbones import Frozen, mlp
-from hma.config import HMAConfig
 from hma.data import Batch, InMemory, Task
 from hma.errors import UserError
-from hma.methods import erm, with_hma
+from hma.methods import erm, with_memory
 from hma.methods.mixture import Mixture
-from hma.shares import fitted_shares
 from hma.targets import Classes, Number, SoftClasses, YesNo
+from hma.vote import shares as shares_module
+from hma.vote.shares import fitted_shares
 
 
 def answers(target, rows, count, seed):
@@ -140,10 +140,10 @@ def test_of_many_rows_evenly_spaced_ones_decide(monkeypatch):
 def learners(backbone, rows=20):
     rows = InMemory(torch.randn(rows, 4), torch.arange(rows) % 3)
     task = Task("rows", "table", ("a", "b", "c"), (4,), rows, rows, {})
-    config = HMAConfig.paper(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
+    config = HMAConfig(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
     found = {
         "plain": erm(backbone)(task, 0),
-        "memory": with_hma(backbone, config, alone=True)(task, 1),
+        "memory": with_memory(backbone, config, alone=True)(task, 1),
     }
     for learner in found.values():
         learner.after_step(rows.batch(torch.arange(8)))

@@ -22,7 +22,7 @@ from training_cases import (
 
 from hma.data import InMemory
 from hma.errors import UserError
-from hma.methods import batchformer, erm, irm, knn, nearest, random_environments, with_hma
+from hma.methods import batchformer, erm, irm, knn, nearest, random_environments, with_memory
 from hma.methods.voting import mixed_classes, mixed_with_neighbours
 from hma.targets import Number, SoftClasses, YesNo
 from hma.training import Interrupted
@@ -213,7 +213,7 @@ def test_a_store_with_fewer_rows_than_neighbours_uses_all_of_them():
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_neighbours_compose_with_other_methods(inner, precision):
     task = random_environments(small_task())
-    memories = with_hma(lambda task: Noisy(task.shape[0]), MEMORY)
+    memories = with_memory(lambda task: Noisy(task.shape[0]), MEMORY)
     method = {
         "hma": knn(memories),
         "irm": knn(irm(memories, weight=2.0)),

@@ -9,20 +9,20 @@ from test_method_invariance import interrupted_at
 from training_cases import MEMORY, quietly
 
 from hma.backbones import GIN, mlp
-from hma.config import HMAConfig
 from hma.data import Task
 from hma.data.sets.spurious_motif import spurious_motif
 from hma.errors import UserError
-from hma.methods import batchformer, erm, ib_irm, irm, random_environments, vrex, with_hma
+from hma.methods import batchformer, erm, ib_irm, irm, random_environments, vrex, with_memory
 from hma.methods.subgraphs import asap, ciga, dir_, edge_scores
 from hma.targets import Number, YesNo
 from hma.training import Interrupted, Recipe
 from hma.training.identity import identity
+from hma.vote.config import VoteConfig
 
 pytest.importorskip("torch_geometric", reason="needs the graph extra", exc_type=ImportError)
 
-PAPER = partial(with_hma, config=replace(MEMORY, queue_size=20))
-MIXED = partial(with_hma, config=HMAConfig())
+PAPER = partial(with_memory, config=replace(MEMORY, queue_size=20))
+MIXED = partial(with_memory, config=VoteConfig())
 METHODS = {
     "asap": partial(asap, share=0.4),
     "ciga": partial(ciga, contrast=0.5),

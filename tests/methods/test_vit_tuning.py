@@ -10,7 +10,7 @@ from PIL import Image
 import hma
 from hma.backbones import vit
 from hma.data import PreparationOptions, open_source, prepare
-from hma.methods import erm, with_hma
+from hma.methods import erm, with_memory
 from hma.training import Recipe, fit
 
 pytestmark = pytest.mark.skipif(
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 SMALL = {"patch_size": 8, "depth": 2, "embed_dim": 24, "num_heads": 3}
 RECIPE = Recipe(steps=6, batch_size=16, optimizer="sgd", lr=3e-2, schedule="cosine", warmup_steps=2)
-CONFIG = hma.HMAConfig.paper(label_dim=8, queue_size=32, slots_per_class=2, momentum=0)
+CONFIG = hma.HMAConfig(label_dim=8, queue_size=32, slots_per_class=2, momentum=0)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_every_way_of_tuning_changes_what_it_may_and_nothing_else(
             "vit_tiny_patch16_224", task.shape, tuning=tuning, prompts=prompts, settings=SMALL
         )
 
-    method = with_hma(backbone, CONFIG) if memory else erm(backbone)
+    method = with_memory(backbone, CONFIG) if memory else erm(backbone)
     learner = method(task, 0)
     before = {n: v.clone() for n, v in learner.module.backbone.state_dict().items()}
     record = fit(learner, task, RECIPE, seed=0)

@@ -77,7 +77,7 @@ def made_up(
     """Return a run of a linear backbone on noise."""
     torch.manual_seed(3)
     count = len(classes)
-    config = config or HMAConfig.paper(queue_size=12, slots_per_class=3, label_dim=4, num_heads=2)
+    config = config or HMAConfig(queue_size=12, slots_per_class=3, label_dim=4, num_heads=2)
     model = HMA(nn.Linear(5, 8), 1 if one_logit else count, config, feature_dim=8).eval()
     train_x, train_y = torch.randn(20, 5), (torch.arange(20) % 4).clamp(max=count - 1)
     test_x, test_y = torch.randn(40, 5), torch.arange(40) % count

@@ -91,7 +91,7 @@ def test_the_most_attended_rows_of_a_class_are_of_that_class(report):
 
 
 def test_a_row_that_is_in_the_queue_twice_is_shown_once(make):
-    twice = make(HMAConfig.paper(queue_size=40, slots_per_class=3, **SMALL))
+    twice = make(HMAConfig(queue_size=40, slots_per_class=3, **SMALL))
     twice.model.remember(twice.train_x, torch.arange(20) % 3, ids=torch.arange(20))
     for one in twice.report().by_class:
         texts = [example.text for example in one.examples]
@@ -162,8 +162,9 @@ def test_attention_is_that_of_the_batches_a_context_made(run):
 
 def test_a_record_with_another_accuracy_is_pointed_out(run):
     lying = run.memory_record | {"tests": {"test": {"batch": {"accuracy": 0.99}}}}
-    (note,) = run.report(memory_record=lying).notes
+    note, weak = run.report(memory_record=lying).notes
     assert "The record of HMA says 0.9900 accuracy on test in context batch" in note
+    assert "the plain backbone is right on" in weak
 
 
 def test_records_of_other_data_or_seeds_are_pointed_out(run):
@@ -197,9 +198,7 @@ def test_every_ablation_has_a_page(make, row):
 
 
 def test_one_logit_has_a_page(make):
-    found = make(
-        HMAConfig.paper(queue_size=12, slots_per_class=3, **SMALL), ("no", "yes"), True
-    ).report()
+    found = make(HMAConfig(queue_size=12, slots_per_class=3, **SMALL), ("no", "yes"), True).report()
     assert found.attention[0].by_class.shape == (2, 5)
     assert "AUROC" in render(found)
 

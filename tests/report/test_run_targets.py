@@ -18,7 +18,7 @@ from hma.targets import Classes, Number, SoftClasses, YesNo
 def run_of(target, names, y, metric):
     """Return the report of a model of noise, whose answers are better than the plain ones."""
     torch.manual_seed(0)
-    config = HMAConfig.paper(queue_size=12, slots_per_class=2, label_dim=4, num_heads=2)
+    config = HMAConfig(queue_size=12, slots_per_class=2, label_dim=4, num_heads=2)
     model = HMA(nn.Linear(5, 8), target=target, config=config, feature_dim=8).eval()
     x = torch.randn(60, 5)
     model.remember(x[:20], y[:20], ids=torch.arange(20))

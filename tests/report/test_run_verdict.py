@@ -11,7 +11,15 @@ from hma.report.numbers import duration, probability, size
 from hma.report.run import render
 from hma.report.run.run_report import RunReport
 from hma.report.run.score_views import score_rows, tiles
-from hma.report.run.trial import MIXTURE, PLAIN, Candidate, ClassResult, Comparison, Trial
+from hma.report.run.trial import (
+    MIXTURE,
+    PLAIN,
+    Candidate,
+    ClassResult,
+    Comparison,
+    NumberResult,
+    Trial,
+)
 from hma.report.run.verdict import (
     amount,
     best_simple,
@@ -19,6 +27,7 @@ from hma.report.run.verdict import (
     interval,
     judged,
     verdict,
+    weak_baselines,
 )
 from hma.report.statistics import Calibration
 from hma.targets import Classes
@@ -54,6 +63,30 @@ def said(metric="accuracy", **given):
     one = trial(**given)
     report = report_of(one, metric)
     return verdict(report, one)
+
+
+def test_baselines_worse_than_not_looking_at_the_rows_are_named_with_both_numbers():
+    weak = weak_baselines(trial((0.06, 0.02, 0.10), 0.0075, plain=0.70, memory=0.60))
+    assert weak == [
+        "On 200 test rows the plain backbone is right on 70.0%, while always answering the most "
+        "frequent class would be right on 75.0%: to be better than this baseline says little."
+    ]
+    assert weak_baselines(trial((0.06, 0.02, 0.10), 0.0075, plain=0.75)) == []
+    true = np.array([0.0, 2.0, 4.0, 6.0])
+    number = NumberResult(
+        method="kernel ridge", context="alone", true=true, said=true[::-1],
+        scores={"rmse": Interval(4.47, 4.0, 5.0)},
+    )  # fmt: skip
+    (line,) = weak_baselines(Trial(name="test", rows=4, results=(number,), comparisons=()))
+    assert "On 4 test rows kernel ridge has an RMSE of 4.470, while always answering" in line
+    assert "an RMSE of 2.236" in line
+
+
+def test_nothing_is_claimed_of_a_test_set_that_says_so():
+    one = replace(trial((0.06, 0.02, 0.10), 0.0075), unclaimed="The memory was taught its rows.")
+    found = verdict(report_of(one, "accuracy"), one)
+    assert (found.headline, found.sentence) == ("Nothing is claimed", one.unclaimed)
+    assert "beyond chance</h2>" not in render(report_of(one, "accuracy"))
 
 
 def test_better_beyond_chance_is_said_with_its_numbers():

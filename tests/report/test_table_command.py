@@ -10,7 +10,7 @@ import pytest
 from table_records import keep, made_up_table, records_of
 
 from hma.__main__ import main
-from hma.files import FileError, HeldError, held
+from hma.io.files import FileError, HeldError, held
 from hma.report.table import latex, markdown, page, plain_text
 from hma.report.table.documents import documents, report_of, write_documents
 from hma.tables import Failure, Results, experiments_folder, load_tables

@@ -14,7 +14,7 @@ from table_records import keep, made_up_table, record_of, records_of
 from hma.errors import UserError
 from hma.report.table import markdown, page, plain_text, summarise
 from hma.report.table.documents import report_of
-from hma.tables import Cell, Failure, Results
+from hma.tables import Cell, Failure, Results, Row
 
 
 def cell(task, method, seed, budget="small"):
@@ -182,6 +182,23 @@ def test_the_order_of_records_and_failures_does_not_matter(draw, left_out):
     draw.shuffle(failed)
     after = summarise(table, "small", dict(items), dict(failed))
     assert repr(after) == repr(before)
+
+
+def test_a_retired_row_is_shown_with_its_commit_and_what_it_lacks_is_not_asked_for(table):
+    rows = {**table.rows, "rma": Row(retired="54d3a106", what="left")}
+    table = made_up_table(rows=rows)
+    lacking = cell("left", "rma", 0)
+    records = {key: one for key, one in records_of(table).items() if key != lacking}
+    report = summarise(table, "small", records, {})
+    assert report.methods["rma"] == "left (measured at commit 54d3a106, no longer part of hma)"
+    assert (report.cells, report.records, report.retired) == (60, 59, 1)
+    text = " ".join(plain_text(report).split())
+    assert "59 of 60 cells are measured" in text
+    assert "this measures them" not in text
+    del records[cell("left", "hma", 0)]
+    assert "1 cells are missing; this measures them" in plain_text(
+        summarise(table, "small", records, {})
+    )
 
 
 def test_nothing_measured_is_missing_not_zero(table):

@@ -1,6 +1,7 @@
 """Sets, intervals and unknown rows of a run, against thresholds taken by hand."""
 
 import math
+import os
 import shutil
 
 import numpy as np
@@ -8,18 +9,19 @@ import pandas
 import pytest
 import torch
 
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.errors import UserError
+from hma.questions.unfamiliar import unfamiliarity
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import predict
-from hma.runs.calibration import CALIBRATION
+from hma.runs.calibration import CALIBRATIONS, KEPT, Calibration, read_calibration
 from hma.runs.coverage import Covered
 from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
 from hma.runs.page import report_of
 from hma.training import Recipe, SilentProgress, all_logits
-from hma.unfamiliar import unfamiliarity
+from hma.vote.config import VoteConfig
 
 CORNERS = 4 * np.eye(4)
 COVERAGE = 0.8
@@ -38,7 +40,7 @@ def trained_on(folder, frame, target, *, config=None, **options):
         source=str(folder / "rows.csv"),
         target=target,
         recipe=Recipe(epochs=2, batch_size=16),
-        config=config or HMAConfig(),
+        config=config or VoteConfig(),
         **options,
     )
     return train(wanted, folder / "run", compare=False, progress=SilentProgress())
@@ -103,10 +105,11 @@ def test_sets_and_unknown_rows_follow_thresholds_taken_by_hand(run, trained, tmp
 
 
 def test_training_keeps_the_thresholds_so_that_its_data_is_not_needed(run, trained, tmp_path):
-    kept = (run.folder / CALIBRATION).read_bytes()
-    (run.folder / CALIBRATION).unlink()
+    (path,) = (run.folder / CALIBRATIONS).iterdir()
+    kept = path.read_bytes()
+    path.unlink()
     again, _ = predicted(run, trained / "new.csv", tmp_path)
-    assert (run.folder / CALIBRATION).read_bytes() == kept
+    assert path.read_bytes() == kept
     hidden = (trained / "rows.csv").rename(trained / "gone.csv")
     try:
         found, _ = predicted(run, trained / "new.csv", tmp_path)
@@ -127,6 +130,16 @@ def test_a_class_is_known_once_the_memory_was_taught_it(run, trained, tmp_path):
     assert (after["label"] == "k3")[fourth].mean() > 0.5
 
 
+def test_the_first_and_the_newest_calibrations_are_kept(tmp_path):
+    made = [Calibration(rows=n, answers=torch.ones(1), unfamiliar=None) for n in range(KEPT + 5)]
+    for one in made:
+        one.write(tmp_path, f"key{one.rows}")
+        os.utime(tmp_path / CALIBRATIONS / f"key{one.rows}.json", ns=(one.rows, one.rows))
+    there = [n for n in range(len(made)) if read_calibration(tmp_path, f"key{n}") is not None]
+    assert there == [0, *range(len(made) - KEPT + 1, len(made))]
+    assert read_calibration(tmp_path, "key0").rows == 0
+
+
 def test_too_few_validation_rows_say_how_many_are_needed(run):
     with pytest.raises(UserError, match=r"coverage 0.99 needs at least 99 validation rows, got 18"):
         Covered(run, 0.99)
@@ -142,12 +155,15 @@ def test_a_number_has_an_interval_of_its_absolute_errors(tmp_path):
     np.testing.assert_allclose(found["price"] + off, found["price to"], rtol=1e-4, atol=1e-4)
     assert {*found["unknown"]} <= {"yes", "no"}
     assert f"price is within {off:.4g}" in covered.lines()[0]
+    page = render(report_of(run))
+    assert "answers with an interval and calls rows unknown" in page
+    assert "Sets are never empty" not in page
 
 
 def test_yes_no_labels_of_a_memory_that_attends_have_neither_sets_nor_unknown_rows(tmp_path):
     frame = table(np.arange(60) % 3, 3).assign(hot=lambda f: (f["a"] > 2).astype(int))
     frame = frame.assign(wet=lambda f: (f["b"] > 2).astype(int)).drop(columns="kind")
-    config = HMAConfig.paper(queue_size=8, slots_per_class=2)
+    config = HMAConfig(queue_size=8, slots_per_class=2)
     run = trained_on(tmp_path, frame, ("hot", "wet"), config=config)
     found, covered = predicted(run, tmp_path / "rows.csv", tmp_path)
     assert [*found.columns] == ["row", "probability of hot", "probability of wet"]
@@ -172,3 +188,4 @@ def test_the_page_shows_what_the_test_rows_come_to(run):
     page = render(report)
     assert 'id="coverage"' in page
     assert "of 18 validation rows" in page
+    assert "Sets are never empty" in page

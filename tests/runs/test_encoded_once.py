@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hma.attention.config import HMAConfig
 from hma.backbones import Frozen, backbone_for
-from hma.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
 from hma.runs import MEMORY, PLAIN, Run, RunOptions, train, train_seeds
@@ -24,6 +24,7 @@ from hma.runs.folder import FEATURES, rows_for
 from hma.runs.page import report_of
 from hma.training import Recipe, SilentProgress
 from hma.training import evaluate as score
+from hma.vote.config import VoteConfig
 
 ROWS = 120
 
@@ -61,7 +62,7 @@ def options(tmp_path_factory):
         backbone="mlp",
         weights=str(folder / "weights.safetensors"),
         frozen_backbone=True,
-        config=HMAConfig.paper(queue_size=32, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=2, eval_batch_size=16),
     )
 
@@ -191,7 +192,7 @@ def images(tmp_path_factory):
         backbone="mlp",
         weights=str(folder / "weights.safetensors"),
         frozen_backbone=True,
-        config=HMAConfig(queue_size=8, slots_per_class=1, label_dim=8),
+        config=VoteConfig(memory_size=8, slots_per_class=1),
         recipe=Recipe(epochs=1),
         preparation=PreparationOptions(mean=(0.5,), std=(0.25,), augment=False),
     )

@@ -6,11 +6,13 @@ import pytest
 import torch
 from small_sources import QUICK, graphs, images, texts
 
+from hma.data.content_hashes import content_hashes, split_hashes
 from hma.errors import UserError
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.explanation import as_page, explain_row
 from hma.runs.folder import rows_for
+from hma.runs.held_out import held_out_hashes
 from hma.runs.living import LivingMemory
 from hma.runs.page import report_of
 from hma.training import SilentProgress
@@ -53,6 +55,27 @@ def test_a_class_of_any_kind_of_rows_is_taught_answered_explained_and_forgotten(
     memory.restore(0)
     with torch.no_grad():
         assert torch.equal(memory.run.learner(MEMORY).model(x), before)
+
+
+@pytest.mark.parametrize("made", [images, texts, graphs])
+def test_held_out_rows_of_any_kind_are_recognised_in_any_batch(tmp_path, made):
+    options, new = made(tmp_path)
+    run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
+    kept = held_out_hashes(run)
+    source = rows_for(run, options.source, labelled=True)
+    whole = run.preparation.split(source)
+    assert [*kept] == ["validation", "test"]
+    for name, hashes in kept.items():
+        places = torch.tensor(run.places[name])
+        assert torch.equal(split_hashes(whole)[places], hashes)
+        alone = [content_hashes(whole.batch(place[None]).x) for place in places]
+        assert torch.equal(torch.cat(alone), hashes)
+    strange = split_hashes(run.preparation.split(rows_for(run, new, labelled=False)))
+    assert not torch.isin(strange, torch.cat([*kept.values()])).any()
+    with pytest.raises(
+        UserError, match=r"test rows? of this run|holds all 24 rows"
+    ):  # graphs: alike
+        LivingMemory.open(run).remember(options.source)
 
 
 @pytest.mark.parametrize(

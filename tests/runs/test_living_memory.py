@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import hma
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.data import open_source
 from hma.errors import UserError
-from hma.queue import MemoryRows
+from hma.memory.queue import MemoryRows
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
 from hma.runs.explanation import explain_row
@@ -305,7 +305,7 @@ def test_forgetting_a_class_or_everything_is_done_when_it_is_meant(memory, folde
     rows = rows_for(memory.run, str(folder / "old.csv"), labelled=False)
     x = memory.run.preparation.split(rows).batch(torch.arange(6)).x
     with torch.no_grad():
-        headed = model.headed(model.backbone(x)).softmax(dim=1)
+        headed = model.head_logits(model.backbone(x)).softmax(dim=1)
     torch.testing.assert_close(asked(memory.run, folder / "old.csv", MEMORY), headed)
     assert explain_row(memory.run, rows, 0, top=3, context="alone").near == ()
 
@@ -333,11 +333,11 @@ def test_the_papers_memory_says_what_is_needed(tmp_path):
     np.savez(tmp_path / "rows.npz", x=draw.normal(size=(20, 3)), y=np.arange(20) % 2)
     options = RunOptions(
         source=str(tmp_path / "rows.npz"),
-        config=HMAConfig.paper(queue_size=8, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=8, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1, batch_size=8),
     )
     run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
-    with pytest.raises(UserError, match=r"similarity 'dot' .*: train again with --similarity"):
+    with pytest.raises(UserError, match=r"no memory with a row for each sample.* --memory vote"):
         LivingMemory.open(run).forget(ids=[0])
 
 

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from hma.audited import score_text
 from hma.metrics import METRICS
+from hma.questions.audited import score_text
 from hma.runs import MEMORY, MIXTURE, Run, RunOptions, title, train, write_card
 from hma.runs.auditing import read_audits
 from hma.training import SilentProgress, UserRecipe

@@ -10,12 +10,13 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 
 import hma
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.runs import MEMORY, RunOptions, train
 from hma.runs.answers import predict
 from hma.runs.explanation import as_page, explain_row
 from hma.runs.folder import rows_for
 from hma.training import Recipe, SilentProgress
+from hma.vote.config import VoteConfig
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def run(tmp_path_factory):
     np.savez(folder / "rows.npz", x=draw.normal(size=(30, 4)) + y[:, None], y=y)
     options = RunOptions(
         source=str(folder / "rows.npz"),
-        config=HMAConfig.paper(queue_size=50, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=50, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=4, batch_size=8),
     )
     return train(options, folder / "run", compare=False, progress=SilentProgress())
@@ -84,7 +85,7 @@ def voting(tmp_path_factory):
     np.savez(folder / "rows.npz", x=draw.normal(size=(30, 4)) + y[:, None], y=y)
     options = RunOptions(
         source=str(folder / "rows.npz"),
-        config=HMAConfig(slots_per_class=1),
+        config=VoteConfig(slots_per_class=1),
         recipe=Recipe(epochs=1, batch_size=8),
     )
     return train(options, folder / "run", compare=False, progress=SilentProgress())
@@ -149,7 +150,7 @@ def test_only_the_classes_with_most_attention_are_named(tmp_path):
     draw = np.random.default_rng(0)
     y = np.arange(84) % 12
     np.savez(tmp_path / "rows.npz", x=draw.normal(size=(84, 4)) + y[:, None], y=y)
-    config = HMAConfig.paper(queue_size=50, slots_per_class=1, label_dim=8)
+    config = HMAConfig(queue_size=50, slots_per_class=1, label_dim=8)
     options = RunOptions(source=str(tmp_path / "rows.npz"), config=config, recipe=Recipe(epochs=1))
     run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
     rows = rows_for(run, run.options.source, labelled=False)
@@ -181,7 +182,7 @@ def test_a_long_table_is_read_in_chunks_and_never_held_whole(tmp_path, monkeypat
     options = RunOptions(
         source=str(tmp_path / "rows.csv"),
         target=("y",),
-        config=HMAConfig.paper(queue_size=16, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=16, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1),
     )
     run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())

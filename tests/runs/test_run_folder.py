@@ -10,20 +10,21 @@ import pytest
 import torch
 
 import hma
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.data import PreparationOptions
 from hma.errors import UserError
-from hma.files import UNFINISHED
-from hma.json_files import read_json, write_json
+from hma.io.files import UNFINISHED
+from hma.io.json_files import read_json, write_json
 from hma.runs.folder import MEMORY, PLAIN, Run
 from hma.runs.options import RunOptions
 from hma.runs.train import train
 from hma.training import Recipe
 from hma.training import progress as progress_module
 from hma.training.identity import differences
+from hma.vote.config import VoteConfig
 
 RECIPE = Recipe(epochs=2, batch_size=16)
-SMALL = HMAConfig.paper(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
+SMALL = HMAConfig(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +189,8 @@ def test_an_option_that_is_not_there_takes_its_default(options, tmp_path):
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),
         ({"config": {"queue_size": "x"}}, "queue_size must be"),
         ({"config": 3}, "config must be an object, got 3"),
+        ({"memory": "votes"}, "memory must be one of 'vote', 'hma', got 'votes'; did you mean"),
+        ({"memory": "vote"}, "config has a field that is not known: 'alone_share'"),
         ({"recipe": {"epochs": -1}}, "epochs"),
         ({"tuning": "none"}, "tuning must be one of 'full', 'part', got 'none'"),
         ({"preparation": {"categorical": 3}}, "categorical must be a list, got 3"),
@@ -220,3 +223,9 @@ def test_runs_are_compared_in_one_way(options):
         f"recipe.lr was {RECIPE.lr}, is 0.5 now",
         "seed was 0, is 1 now",
     ]
+
+
+def test_another_memory_is_one_difference_and_not_one_for_each_of_its_fields(options):
+    voting = replace(options, config=VoteConfig())
+    assert differences(options.to_json(), voting.to_json()) == ['memory was "hma", is "vote" now']
+    assert differences(voting.to_json(), options.to_json()) == ['memory was "vote", is "hma" now']

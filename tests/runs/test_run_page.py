@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.errors import UserError
-from hma.json_files import write_json
+from hma.io.json_files import write_json
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, title, train
 from hma.runs.deployment import DEPLOYMENT
@@ -17,6 +17,7 @@ from hma.runs.folder import SCORED_BEFORE
 from hma.runs.page import report_of
 from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress
+from hma.vote.config import VoteConfig
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def run(tmp_path_factory):
     options = RunOptions(
         source=str(folder / "rows.npz"),
         backbone="mlp",
-        config=HMAConfig.paper(queue_size=32, slots_per_class=2, label_dim=8),
+        config=HMAConfig(queue_size=32, slots_per_class=2, label_dim=8),
         recipe=Recipe(epochs=1, lr=1e-3, eval_batch_size=16),  # a longer one multiplies roundings
     )
     return train(options, folder / "run", progress=SilentProgress())
@@ -95,8 +96,8 @@ def test_param_is_trained_when_asked_for_shown_and_never_deployed(run, tmp_path)
 
 
 def test_param_needs_blocks_that_a_vote_does_not_have(run, tmp_path):
-    voting = replace(run.options, config=HMAConfig())
-    with pytest.raises(UserError, match="--param is for --similarity dot"):
+    voting = replace(run.options, config=VoteConfig())
+    with pytest.raises(UserError, match="--param is for --memory hma"):
         train(voting, tmp_path / "run", param=True)
     assert not (tmp_path / "run").exists()
 

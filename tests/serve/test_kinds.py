@@ -64,7 +64,7 @@ def test_rows_of_any_kind_are_answered_as_their_files_are_and_taught(tmp_path, m
             assert one["label"] == wanted["label"]
             assert one["probability"] == pytest.approx(float(wanted["probability"]), abs=2e-6)
         labels = [name] * len(said)
-        told = asked(client, "/remember", **body, labels=labels, new_classes=True)
+        told = asked(client, "/remember", **body, labels=labels, new_classes=True, yes=True)
         assert (told["added"], told["classes"]) == (len(said), [name])
         found = asked(client, "/explain", **{field: body[field][:1]})
         taught = next(one for one in found["voters"] if one["kind"] == "taught row")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from http_replies import JSON, line_of
 from starlette.testclient import TestClient
 
 from hma.errors import UserError
@@ -11,17 +12,6 @@ from hma.serve.guard import expect_guarded
 from hma.serve.openapi import SUMMARIES
 from hma.serve.requests import FIELDS, MOST_BYTES, MOST_ROWS
 from hma.serve.server import listening
-
-JSON = {"content-type": "application/json"}
-
-
-def line_of(reply, status):
-    """The one line of a refusal."""
-    assert reply.status_code == status, reply.text
-    assert reply.headers["content-type"] == "application/json"
-    (line,) = reply.json().values()
-    assert "\n" not in line
-    return line
 
 
 @pytest.mark.parametrize(
@@ -179,3 +169,50 @@ def test_the_description_has_every_endpoint_and_its_fields(client):
     assert [one["name"] for one in found["paths"]["/memory"]["get"]["parameters"]] == [
         "class", "first", "count",
     ]  # fmt: skip
+
+
+def test_every_reply_is_neither_kept_nor_guessed_at(client, rows):
+    replies = [
+        client.get("/health"),
+        client.get("/"),
+        client.get("/openapi.json"),
+        client.get("/nowhere"),
+        client.get("/predict"),
+        client.options("/predict"),
+        client.post("/predict/", json={"rows": rows[:1]}, follow_redirects=False),
+        client.post("/predict", json={"rows": rows[:1]}),
+        client.post("/predict", json={}),
+        client.get("/memory", headers={"host": "example.org"}),
+    ]
+    for reply in replies:
+        assert reply.headers["x-content-type-options"] == "nosniff", reply.url
+        assert reply.headers["cache-control"] == "no-store", reply.url
+    assert [reply.status_code for reply in replies] == [
+        200, 200, 200, 404, 405, 405, 404, 200, 400, 403
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:8000", "127.0.0.1:1", "[::1]", "[::1]:9"])
+def test_names_of_this_machine_are_answered(client, host):
+    assert client.get("/health", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["[::1", "[::1]x", "[::1]:", "[::1]:x", "[::1]:8000:9", "[127.0.0.1]", "[localhost]", "::1",
+     "localhost:x", "localhost:8000:9", "localhost:", "localhost:123456", "localhost@a.org",
+     "a.org@localhost", "localhost ", "localhost/", "localhost.a.org", "[]", ":8000", "", "[::1%1]",
+     "127.0.0.1.a.org", "127.0.0.1:٣", "0x7f.1"],
+)  # fmt: skip
+def test_malformed_hosts_and_other_names_are_refused(service, client, host):
+    given = [("host", host.encode())]
+    said = line_of(client.get("/health", headers=given), 403)
+    assert "this server answers to localhost alone" in said
+    with TestClient(app_of(service, token="s3cret")) as guarded:
+        line_of(guarded.get("/run", headers=given), 401)
+        assert guarded.get("/health", headers=given).status_code == 200
+
+
+def test_two_hosts_are_none(client):
+    given = [("host", "localhost"), ("host", "a.org")]
+    line_of(client.get("/health", headers=given), 403)

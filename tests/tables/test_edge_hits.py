@@ -6,7 +6,7 @@ import torch
 from hma.backbones import GIN
 from hma.data.sets.spurious_motif import spurious_motif
 from hma.data.smaller_task import limited
-from hma.methods import ciga, edge_scores, erm, with_hma
+from hma.methods import ciga, edge_scores, erm, with_memory
 from hma.tables import edge_hits
 from hma.tables.edge_hits import hit_shares
 
@@ -36,7 +36,7 @@ def test_hits_are_true_edges_among_as_many_highest_ones():
     assert found[1].tolist() == pytest.approx(chance)
 
 
-@pytest.mark.parametrize("method", [erm(encoder), ciga(encoder), with_hma(encoder, MEMORY)])
+@pytest.mark.parametrize("method", [erm(encoder), ciga(encoder), with_memory(encoder, MEMORY)])
 def test_a_record_says_hits_and_chance_of_every_test(method):
     task = limited(spurious_motif(0, train=9, validation=6, test=12).task, 10, seed=1)
     learner = method(task, 0)

@@ -5,12 +5,12 @@ import pytest
 import torch
 from sklearn.metrics import silhouette_score
 
-from hma import HMAConfig
+from hma import HMAConfig, VoteConfig
 from hma.backbones import mlp
 from hma.data import InMemory, Task
 from hma.errors import UserError
-from hma.explain import explain
-from hma.methods import with_hma
+from hma.methods import with_memory
+from hma.questions.explain import explain
 from hma.tables import ATTENTION_MAP, SLOT_MAP, attention_map, slot_map
 from hma.tables.attention_map import _explained, _same_minus_other
 from hma.tables.packed import unpacked
@@ -32,8 +32,8 @@ def task_of(rows=12):
 def trained(**changes):
     """Return a learner whose memories hold something, in eval mode."""
     sizes = {"label_dim": 8, "num_heads": 2, "queue_size": 20, "slots_per_class": SLOTS}
-    config = HMAConfig.paper(**sizes | changes)
-    learner = with_hma(lambda task: mlp(WIDTH, hidden=(8,)), config)(task_of(), 0)
+    config = HMAConfig(**sizes | changes)
+    learner = with_memory(lambda task: mlp(WIDTH, hidden=(8,)), config)(task_of(), 0)
     rows = task_of().train.batch(torch.arange(20))
     learner.module.remember(rows.x, rows.y)
     learner.module.eval()
@@ -150,7 +150,7 @@ def test_likeness_and_blocks_are_their_formulas():
 
 
 def test_a_memory_without_such_slots_is_refused():
-    learner = with_hma(lambda task: mlp(WIDTH, hidden=(8,)), HMAConfig())(task_of(), 0)
+    learner = with_memory(lambda task: mlp(WIDTH, hidden=(8,)), VoteConfig())(task_of(), 0)
     with pytest.raises(UserError, match="a slot map needs slots that are read by attention"):
         slot_map(learner, task_of())
     with pytest.raises(UserError, match="an attention map needs rows that see their batch"):

@@ -6,7 +6,7 @@ import pytest
 
 from hma.config import ConfigError
 from hma.errors import UserError
-from hma.tables import Cell
+from hma.tables import Cell, Row
 
 
 def names(cells):
@@ -84,3 +84,16 @@ def test_a_changed_row_knows_settings_from_recipe(toy):
     row = toy.rows["HMA"].changed({"queue_size": 8, "lr": 0.5})
     assert row.settings["queue_size"] == 8
     assert dict(row.recipe) == {"weight_decay": 1e-4, "lr": 0.5}
+
+
+def test_a_retired_row_has_cells_to_report_and_none_to_run(toy):
+    gone = Row(retired="54d3a106", settings={"vote": "added"}, what="left")
+    table = replace(toy, rows={**toy.rows, "GONE": gone})
+    assert names(table.cells("smoke", "easy", seeds=1))[-1] == "easy/GONE 0"
+    assert names(table.cells("smoke", "easy", seeds=1, retired=False)) == [
+        *("easy/ERM 0", "easy/HMA 0", "easy/BROKEN 0")
+    ]
+    assert table.cells("smoke", "GONE", retired=False) == ()
+    for row in (replace(gone, build=toy.rows["ERM"].build), Row()):
+        with pytest.raises(ConfigError, match="row GONE: give it one of build, work and retired"):
+            replace(toy, rows={**toy.rows, "GONE": row})

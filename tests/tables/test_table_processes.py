@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from silent_board import Silence
 
-from hma.files import HeldError
+from hma.io.files import HeldError
 from hma.tables import Cell, Processes, Results, measure, run
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -143,6 +143,41 @@ def test_ctrl_c_ends_with_one_line_and_130(toy, toy_file, results):
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "hma: stopped; the same command goes on"
     assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.5])
+def test_ctrl_c_while_processes_start_is_one_line(toy_file, results, tmp_path, seconds):
+    out, errors = tmp_path / "out", tmp_path / "errors"
+    places = ["--results", str(results.folder), "--experiments", str(toy_file.parent)]
+    command = ["-u", "-m", "hma", "run", "TOY", "--budget", "smoke", "--workers", "2", *places]
+    with out.open("w") as to, errors.open("w") as errors_to:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            env=ENVIRONMENT,
+            stdout=to,
+            stderr=errors_to,
+            start_new_session=True,  # a terminal sends Ctrl-C to the whole group
+        )
+    while not out.stat().st_size and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    deadline = time.monotonic() + 60
+    while group_lives(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    said = errors.read_text()
+    assert "Traceback" not in said
+    assert sum(line.startswith("hma: ") for line in said.splitlines()) == 1
+
+
+def group_lives(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.slow

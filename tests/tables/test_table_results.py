@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hma.errors import UserError
-from hma.files import HeldError
+from hma.io.files import HeldError
 from hma.tables import Cell, Failure, Record, measure, work
 
 CELL = Cell("TOY", "smoke", "easy", "HMA", 1)

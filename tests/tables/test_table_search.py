@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hma.errors import UserError
-from hma.files import held
+from hma.io.files import held
 from hma.tables import Cell, Problem, Results, measure, search
 from hma.tables.search_settings import validation_score
 

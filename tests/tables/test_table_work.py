@@ -91,8 +91,8 @@ def test_absent_data_is_seen_before_any_work(toy):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (Row(), "row OWN: give it one of build and work"),
-        (Row(build=erm, work=two_stages), "row OWN: give it one of build and work"),
+        (Row(), "row OWN: give it one of build, work and retired"),
+        (Row(build=erm, work=two_stages), "row OWN: give it one of build, work and retired"),
         (
             Row(work=two_stages, keep_weights=True),
             "row OWN: task, measure, keep_weights",

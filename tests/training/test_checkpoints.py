@@ -21,9 +21,10 @@ from training_cases import (
     small_task,
 )
 
-from hma import tensor_files
 from hma.errors import UserError
-from hma.files import no_lost_writes
+from hma.io import tensor_files
+from hma.io.files import no_lost_writes
+from hma.io.json_files import SEAL
 from hma.training import Interrupted, Record
 from hma.training import checkpoints as checkpoints_module
 from hma.training import record as record_module
@@ -145,6 +146,12 @@ def change_a_number(path):
     path.write_text(text.replace('"at": 10', '"at": 11'))
 
 
+def remove_the_seal(path):
+    values = json.loads(path.read_text())
+    del values[SEAL]
+    path.write_text(json.dumps(values))
+
+
 def empty(path):
     path.write_bytes(b"")
 
@@ -156,7 +163,9 @@ def remove(path):
 DAMAGES = [(d, p) for d in (truncate, flip_a_bit, empty, remove) for p in ("json", "safetensors")]
 
 
-@pytest.mark.parametrize(("damage", "part"), [*DAMAGES, (change_a_number, "json")])
+@pytest.mark.parametrize(
+    ("damage", "part"), [*DAMAGES, (change_a_number, "json"), (remove_the_seal, "json")]
+)
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path, damage, part):
     store = Checkpoints(tmp_path)
     for step in (5, 10):

@@ -8,7 +8,7 @@ import torch
 from training_cases import quietly, rows, small_task
 
 from hma.data import InMemory, Task
-from hma.files import FileError
+from hma.io.files import FileError
 from hma.methods.simple import (
     NoSimpleRowError,
     boosting,

@@ -8,7 +8,7 @@ from training_cases import Noisy, memory_learner, quietly, rows, small_task
 from hma.backbones import mlp
 from hma.backbones.frozen import Frozen
 from hma.data import Batch, InMemory
-from hma.methods import with_hma
+from hma.methods import with_memory
 from hma.training import Recipe, fabric_for
 
 RECIPE = Recipe(epochs=2, batch_size=16)
@@ -128,10 +128,10 @@ def test_a_batch_of_graphs_runs_once_too():
 
 
 def test_without_a_queue_nothing_is_written():
-    from hma.config import HMAConfig
+    from hma.attention.config import HMAConfig
 
     task = small_task()
     config = HMAConfig.ablation("abd", label_dim=8, num_heads=2)
-    learner = with_hma(lambda task: Frozen(mlp(6, hidden=(16,))), config)(task, 0)
+    learner = with_memory(lambda task: Frozen(mlp(6, hidden=(16,))), config)(task, 0)
     quietly(learner, task, RECIPE)
     assert len(learner.model.memory_state().features) == 0

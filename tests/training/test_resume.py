@@ -21,10 +21,10 @@ from training_cases import (
     small_task,
 )
 
-from hma.config import HMAConfig
 from hma.errors import UserError
 from hma.training import Interrupted, Record
 from hma.training.folder import RunFolder
+from hma.vote.config import VoteConfig
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +143,14 @@ def test_the_step_under_way_is_finished_and_saved(tmp_path, short, step):
     assert quietly(learner, task, SHORT, folder=tmp_path).repeatable() == short
 
 
-VOTING = HMAConfig(key_dim=8, candidates=20)
+VOTING = VoteConfig(key_dim=8, candidates=20)
 
 
 @pytest.mark.parametrize(
     ("config", "step"),
     [
         *((VOTING, step) for step in (3, 6, 17)),
-        (replace(VOTING, vote="added"), 6),
+        (replace(VOTING, memory_size=30, slots_per_class=2), 6),
         (replace(MEMORY, alone_share=0.4, momentum_warmup=True), 7),
     ],
 )

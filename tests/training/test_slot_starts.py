@@ -12,17 +12,16 @@ import torch
 from sklearn.datasets import load_iris
 from training_cases import MEMORY, Noisy, Plain, memory_learner, quietly, small_task
 
-from hma import HMA, HMAClassifier, HMAConfig, HMARegressor
+from hma import MemoryClassifier, MemoryModel, MemoryRegressor, VoteConfig
 from hma.backbones import Frozen
 from hma.errors import UserError
-from hma.methods import irm, with_hma
+from hma.methods import irm, with_memory
 from hma.methods.cached_features import cached_features
 from hma.methods.invariance import random_environments
 from hma.training import Interrupted, Recipe
 from hma.training.identity import differences
 
-VOTE = HMAConfig(key_dim=4, slots_per_class=2, vote="added")
-MIXED = replace(VOTE, vote="mixed")
+VOTE = VoteConfig(key_dim=4, slots_per_class=2)
 STARTS = ("samples", "class_means", "kmeans", "distilled")
 RECIPE = Recipe(epochs=2, batch_size=16)
 
@@ -52,11 +51,10 @@ def started(learner, task, recipe=RECIPE, **options):
     return found[0]
 
 
-@pytest.mark.parametrize("config", [MEMORY, VOTE], ids=["dot", "distance"])
 @pytest.mark.parametrize("start", STARTS)
-def test_the_first_step_finds_slots_at_the_training_rows_of_their_class(start, config):
+def test_the_first_step_finds_slots_at_the_training_rows_of_their_class(start):
     task = small_task()
-    learner = memory_learner(task, config=replace(config, slot_init=start), backbone=Watched)
+    learner = memory_learner(task, config=replace(MEMORY, slot_init=start), backbone=Watched)
     batch = task.train.batch(torch.arange(90))
     with torch.no_grad():
         features = learner.model.backbone.eval()(batch.x)
@@ -75,7 +73,7 @@ def test_training_rows_are_encoded_once_in_eval_mode_before_the_first_step():
     task = small_task()
     counts = []
     for start in ("normal", "class_means"):
-        learner = memory_learner(task, config=replace(VOTE, slot_init=start), backbone=Watched)
+        learner = memory_learner(task, config=replace(MEMORY, slot_init=start), backbone=Watched)
         started(learner, task)
         counts.append(learner.model.backbone.rows)
     assert counts[1][True] == counts[0][True]
@@ -86,7 +84,7 @@ def test_the_seed_decides_and_what_comes_after_is_drawn_as_ever():
     task = small_task()
     drawn = []
     for seed, start in ((0, "samples"), (0, "samples"), (1, "samples"), (0, "normal")):
-        learner = memory_learner(task, config=replace(VOTE, slot_init=start), backbone=Plain)
+        learner = memory_learner(task, config=replace(MEMORY, slot_init=start), backbone=Plain)
         inner, numbers = learner.after_step, []
         learner.after_step = lambda batch, inner=inner, numbers=numbers: (
             numbers.append(batch.ids.tolist()),
@@ -101,10 +99,17 @@ def test_the_seed_decides_and_what_comes_after_is_drawn_as_ever():
     assert torch.equal(drawn[0][1][1], drawn[3][1][1]), "random numbers were given back"
 
 
-@pytest.mark.parametrize("config", [MEMORY, VOTE], ids=["dot", "distance"])
-@pytest.mark.parametrize("moment", ["start", "step"])
+@pytest.mark.parametrize(
+    ("config", "moment"),
+    [
+        (replace(MEMORY, contrastive=0.3), "start"),
+        (replace(MEMORY, contrastive=0.3), "step"),
+        (VOTE, "step"),  # its slots start when training is over
+    ],
+    ids=["hma-start", "hma-step", "vote-step"],
+)
 def test_a_run_stopped_while_it_starts_or_later_ends_as_if_it_had_not(tmp_path, config, moment):
-    config = replace(config, slot_init="kmeans", contrastive=0.3)
+    config = replace(config, slot_init="kmeans")
     task = small_task()
     whole = memory_learner(task, config=config)
     quietly(whole, task, RECIPE)
@@ -135,14 +140,14 @@ def _press_ctrl_c(learner, moment):
 
 @pytest.mark.parametrize("start", ["normal", *STARTS])
 def test_where_keys_are_learned_apart_slots_start_with_the_trained_backbone(monkeypatch, start):
-    task, calls, inner = small_task(), [], HMA.set_slots
+    task, calls, inner = small_task(), [], MemoryModel.set_slots
 
-    def watch(model, start, features, y):
-        inner(model, start, features, y)
+    def watch(model, start, features, y, **options):
+        inner(model, start, features, y, **options)
         calls.append((start, features, y, model.memory_state().slots))
 
-    monkeypatch.setattr(HMA, "set_slots", watch)
-    learner = memory_learner(task, config=replace(MIXED, slot_init=start), backbone=Plain)
+    monkeypatch.setattr(MemoryModel, "set_slots", watch)
+    learner = memory_learner(task, config=replace(VOTE, slot_init=start), backbone=Plain)
     quietly(learner, task, RECIPE)
     assert [call[0] for call in calls] == [start]
     _, features, y, slots = calls[0]
@@ -159,7 +164,7 @@ def test_where_keys_are_learned_apart_slots_start_with_the_trained_backbone(monk
 
 def test_slots_that_the_caller_started_stay():
     task = small_task()
-    learner = memory_learner(task, config=replace(VOTE, slot_init="kmeans"))
+    learner = memory_learner(task, config=replace(MEMORY, slot_init="kmeans"))
     learner.model.set_slots("zeros")
     assert not started(learner, task).any()
 
@@ -168,24 +173,24 @@ def test_features_that_are_known_start_slots_too(tmp_path):
     task = small_task()
     backbone = Frozen(Plain())
     known = cached_features(task, backbone, tmp_path)
-    config = replace(VOTE, slot_init="class_means")
+    config = replace(MEMORY, slot_init="class_means")
     found = []
     for rows in (task, known):
-        learner = with_hma(lambda _: backbone, config)(task, 0)
+        learner = with_memory(lambda _: backbone, config)(task, 0)
         found.append(started(learner, rows))
     torch.testing.assert_close(*found)
 
 
 def test_a_method_around_the_memory_starts_its_slots_and_keeps_its_contrast():
     task = random_environments(small_task())
-    config = replace(VOTE, slot_init="class_means", contrastive=0.5)
-    learner = irm(with_hma(lambda task: Plain(), config), weight=1.0)(task, 0)
-    plain = irm(with_hma(lambda task: Plain(), replace(config, contrastive=0.0)), weight=1.0)
+    config = replace(MEMORY, slot_init="class_means", contrastive=0.5, dropout=0.0)
+    learner = irm(with_memory(lambda task: Plain(), config), weight=1.0)(task, 0)
+    plain = irm(with_memory(lambda task: Plain(), replace(config, contrastive=0.0)), weight=1.0)
     batch = task.train.batch(torch.arange(30))
     assert learner.loss(batch) > plain(task, 0).loss(batch)
     quietly(learner, task, RECIPE)
     assert not learner.inner.model.synthetic.waits
-    mixed = irm(with_hma(lambda task: Plain(), MIXED), weight=1.0)(task, 0)
+    mixed = irm(with_memory(lambda task: Plain(), VOTE), weight=1.0)(task, 0)
     assert "memory_share" in quietly(mixed, task, RECIPE).measures
     assert int(mixed.inner.model.real.queue.written) == 90, "rows are remembered at the end"
 
@@ -193,7 +198,7 @@ def test_a_method_around_the_memory_starts_its_slots_and_keeps_its_contrast():
 def test_contrast_reaches_the_loss_of_training_by_its_weight():
     task = small_task()
     batch = task.train.batch(torch.arange(30))
-    still = replace(VOTE, key_dropout=0.0)
+    still = replace(MEMORY, dropout=0.0)
     losses = {}
     for weight in (0.0, 0.5, 1.0):
         config = replace(still, contrastive=weight)
@@ -209,46 +214,49 @@ def test_contrast_reaches_the_loss_of_training_by_its_weight():
 # ------------------------------------------------------------------------ the estimators
 
 
-@pytest.mark.parametrize("similarity", ["dot", "distance"])
-def test_the_estimator_starts_its_slots_from_its_rows_once(monkeypatch, similarity):
+@pytest.mark.parametrize("memory", ["hma", "vote"])
+def test_the_estimator_starts_its_slots_from_its_rows_once(monkeypatch, memory):
     x, y = load_iris(return_X_y=True)
-    calls, inner = [], HMA.set_slots
+    calls, inner = [], MemoryModel.set_slots
 
-    def watch(model, start, features, labels):
+    def watch(model, start, features, labels, **options):
         calls.append((start, len(features)))
-        inner(model, start, features, labels)
+        inner(model, start, features, labels, **options)
 
-    monkeypatch.setattr(HMA, "set_slots", watch)
-    options = {"similarity": similarity, "slots_per_class": 2, "random_state": 0}
+    monkeypatch.setattr(MemoryModel, "set_slots", watch)
+    options = {"memory": memory, "slots_per_class": 2, "random_state": 0}
     options |= {"max_epochs": 2, "early_stopping": False, "linear": False}
-    model = HMAClassifier(slot_init="kmeans", contrastive=0.1, **options).fit(x, y)
+    contrast = {"contrastive": 0.1} if memory == "hma" else {}
+    model = MemoryClassifier(slot_init="kmeans", **contrast, **options).fit(x, y)
     assert calls == [("kmeans", len(np.unique(x, axis=0)))]
     model.partial_fit(x, y)
     assert len(calls) == 1
-    HMAClassifier(slot_init="kmeans", **options).partial_fit(x, y, classes=[0, 1, 2])
+    MemoryClassifier(slot_init="kmeans", **options).partial_fit(x, y, classes=[0, 1, 2])
     assert calls[1:] == calls[:1]
-    assert model.model_.config.contrastive == 0.1
-    assert HMAClassifier(**options).fit(x, y).model_.config.slot_init == "normal"
+    assert all(getattr(model.model_.config, name) == value for name, value in contrast.items())
+    assert MemoryClassifier(**options).fit(x, y).model_.config.slot_init == "normal"
 
 
 def test_a_regressor_has_slots_from_its_rows_but_no_contrast():
     x = np.random.default_rng(0).normal(size=(80, 3))
     options = {"slots_per_class": 1, "max_epochs": 1, "random_state": 0}
-    model = HMARegressor(slot_init="class_means", **options).fit(x, x[:, 0])
+    model = MemoryRegressor(slot_init="class_means", **options).fit(x, x[:, 0])
     assert not model.model_.synthetic.waits
     with pytest.raises((UserError, ValueError), match="contrastive needs labels that rows can"):
-        HMARegressor(contrastive=0.1, **options).fit(x, x[:, 0])
+        MemoryRegressor(memory="hma", contrastive=0.1, **options).fit(x, x[:, 0])
+    with pytest.raises(UserError, match=r"'vote' has no .* contrastive=0\.1 .* set memory='hma'"):
+        MemoryRegressor(contrastive=0.1, **options).fit(x, x[:, 0])
 
 
 # ------------------------------------------------------------------- runs from before
 
 
 def test_a_run_from_before_there_were_such_fields_goes_on():
-    before = json.loads(json.dumps(asdict(VOTE)))
+    before = json.loads(json.dumps(asdict(MEMORY)))
     for name in ("contrastive", "contrast_temperature"):
         del before[name]
-    assert differences({"config": before}, {"config": asdict(VOTE)}) == []
-    now = asdict(replace(VOTE, contrastive=0.5))
+    assert differences({"config": before}, {"config": asdict(MEMORY)}) == []
+    now = asdict(replace(MEMORY, contrastive=0.5))
     assert differences({"config": before}, {"config": now}) == [
         "config.contrastive was 0.0, is 0.5 now"
     ]

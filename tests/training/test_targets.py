@@ -12,7 +12,7 @@ from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, small_task
 
 from hma.data import InMemory, Task
 from hma.errors import UserError
-from hma.methods import batchformer, erm, irm, knn, npt, random_environments, with_hma
+from hma.methods import batchformer, erm, irm, knn, npt, random_environments, with_memory
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.training import Interrupted, Recipe
 from hma.training.identity import identity
@@ -43,7 +43,7 @@ SOFT, SEVERAL, NUMBER = SoftClasses(3), YesNo(4), Number(50.0, 20.0)
 BACKBONE = {"backbone": lambda task: Plain(task.shape[0])}
 METHODS = {
     "erm": erm(**BACKBONE),
-    "hma": with_hma(**BACKBONE, config=MEMORY),
+    "hma": with_memory(**BACKBONE, config=MEMORY),
     "knn": knn(erm(**BACKBONE)),
     "batchformer": batchformer(**BACKBONE),
     "npt": npt(**BACKBONE),
@@ -76,7 +76,7 @@ def test_the_epoch_with_the_least_error_is_kept():
 @pytest.mark.parametrize("target", [SOFT, SEVERAL, NUMBER], ids=lambda target: target.kind)
 def test_an_interrupted_run_of_any_label_ends_the_same(tmp_path, target):
     task = task_of(target)
-    method = knn(with_hma(lambda task: Noisy(task.shape[0]), MEMORY))
+    method = knn(with_memory(lambda task: Noisy(task.shape[0]), MEMORY))
     recipe = replace(EVERYTHING, epochs=3, balance="none", patience=None, checkpoint_every_steps=1)
     expected = quietly(method(task, 0), task, recipe, folder=tmp_path / "whole")
     learner = method(task, 0)

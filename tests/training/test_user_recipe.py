@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from training_cases import memory_learner, quietly, small_task
 
-from hma import HMA, HMAConfig
+from hma import HMA, HMAConfig, VotingMemory
 from hma.config import ConfigError
 from hma.metrics import temperature_for
 from hma.targets import Classes, Number
@@ -82,9 +82,10 @@ def test_a_temperature_is_the_minimum_of_its_cost():
     assert cost(found) <= min(map(cost, grid)) + 1e-4
     assert temperature_for(logits[:, :1], labels.double(), Number()) == 1.0
     x = torch.randn(2, 4)
-    small = HMAConfig.paper(queue_size=4, slots_per_class=1)
-    for config in (HMAConfig(), HMAConfig(vote="added"), small):
-        model = HMA(nn.Identity(), 3, config, feature_dim=4)
+    for model in (
+        VotingMemory(nn.Identity(), 3, feature_dim=4),
+        HMA(nn.Identity(), 3, HMAConfig(queue_size=4, slots_per_class=1), feature_dim=4),
+    ):
         model.eval().remember(torch.randn(6, 4), torch.arange(6) % 3, ids=torch.arange(6))
         before = model(x)
         cool(model, 2.0)

@@ -6,11 +6,12 @@ import signal
 import torch
 from torch import Tensor, nn
 
-from hma.config import HMAConfig
+from hma.attention.config import HMAConfig
 from hma.data import Batch, InMemory, Task
-from hma.methods import Learner, Output, OutputModule, erm, with_hma
+from hma.methods import Learner, Output, OutputModule, erm, with_memory
 from hma.targets import Classes
 from hma.training import Recipe, SilentProgress, fit
+from hma.vote.config import VoteConfig
 
 
 def rows(count: int, seed: int, classes: int = 3, width: int = 6) -> InMemory:
@@ -64,13 +65,15 @@ class Plain(nn.Module):
         return self.layers(x)
 
 
-MEMORY = HMAConfig.paper(
+MEMORY = HMAConfig(
     label_dim=8, queue_size=40, slots_per_class=2, num_heads=2, dropout=0.1, momentum=0.9
 )
 
 
-def memory_learner(task: Task, seed: int = 0, config: HMAConfig = MEMORY, backbone=Noisy):
-    return with_hma(lambda task: backbone(task.shape[0]), config)(task, seed)
+def memory_learner(
+    task: Task, seed: int = 0, config: HMAConfig | VoteConfig = MEMORY, backbone=Noisy
+):
+    return with_memory(lambda task: backbone(task.shape[0]), config)(task, seed)
 
 
 def plain_learner(task: Task, seed: int = 0, backbone=Plain):

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 from hma.adapters.writing import StepWriter, Unpack, as_it_is, find_hma, rows_again
-from hma.model import HMA
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
+from hma.model import MemoryModel
 
 with suppress(ImportError):  # no torchvision, nothing to repair
     ensure_torchvision()
@@ -16,26 +16,20 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 class RememberCallback(Callback):
     """Give a model its memory while Lightning trains it.
 
-    A memory that is learned after the backbone (the default, ``vote='mixed'``) is learned in
+    A memory that is learned after the backbone (:class:`hma.VotingMemory`) is learned in
     ``on_train_end`` from the rows of the training loader, which must be able to come again, with
     the validation loader's to judge by: checkpoints from before hold backbone and head alone, so
-    call ``model.learn_memory`` after loading one. Every other memory is written for each batch
+    call ``model.learn_memory`` after loading one. The paper's memory is written for each batch
     trained on, after the optimizer step that learned from it:
 
     ``training_step`` returns before the step, so the memory is written in ``on_train_batch_end``,
     the first hook after it, and only when the trainer counted a step: with gradient accumulation
-    the batches wait for it. A batch whose ``training_step`` returned None is left out. Rows that
-    vote are encoded again before each validation and at the end of an epoch, where they come from
-    a ``DataLoader`` whose rows can be asked for again. Checkpoints are saved after this callback
-    ran and hold what it wrote. Lightning warns of modules in eval mode when training starts: that
-    is the momentum encoder, and it is meant to be.
-
-    Where rows vote while the backbone trains, the model must know which samples it is given, or it
-    refuses: let the loader yield ``(x, y, ids)``, as :class:`hma.adapters.sample_ids.WithIds`
-    does, and call ``self.model(x, ids=ids)`` in ``training_step``.
+    the batches wait for it. A batch whose ``training_step`` returned None is left out. Checkpoints
+    are saved after this callback ran and hold what it wrote. Lightning warns of modules in eval
+    mode when training starts: that is the momentum encoder, and it is meant to be.
 
     Args:
-        model: The model to write into; by default the one HMA inside the LightningModule.
+        model: The model to write into; by default the one inside the LightningModule.
         unpack: Takes a batch apart into ``(x, y)`` or ``(x, y, ids)``; by default it is that.
 
     Example, not run as a doctest because it trains::
@@ -44,7 +38,7 @@ class RememberCallback(Callback):
         trainer = Trainer(callbacks=[RememberCallback(unpack=unpack)])
     """
 
-    def __init__(self, model: HMA | None = None, *, unpack: Unpack = as_it_is) -> None:
+    def __init__(self, model: MemoryModel | None = None, *, unpack: Unpack = as_it_is) -> None:
         self.model = model
         self.unpack = unpack
         self._steps = 0
@@ -72,18 +66,6 @@ class RememberCallback(Callback):
         if trainer.global_step > self._steps:
             self._steps = trainer.global_step
             self._writer.write()
-
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Encode rows again that a validation during training reads."""
-        self._refresh(trainer)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Encode rows again, if no validation did."""
-        self._refresh(trainer)
-
-    def _refresh(self, trainer: Trainer) -> None:
-        if self._writer is not None:
-            self._writer.refresh(_again(trainer, trainer.train_dataloader))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Learn a memory that is learned last; let go of the model."""

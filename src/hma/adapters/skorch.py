@@ -1,4 +1,4 @@
-"""skorch: HMA as a module whose settings can be searched, and a callback that writes the memory."""
+"""skorch: a memory as a module whose settings can be searched, and a callback that writes it."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -8,9 +8,12 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hma.adapters.writing import StepWriter, find_hma, rows_again
-from hma.config import HMAConfig
-from hma.errors import UserError
-from hma.model import HMA
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
+from hma.errors import UserError, wrong_choice
+from hma.model import MemoryModel
+from hma.vote.config import VoteConfig
+from hma.vote.voting_memory import VotingMemory
 
 with warnings.catch_warnings():
     # skorch imports torch_geometric where it is installed, and that scripts a class
@@ -42,67 +45,72 @@ def _taken_apart(batch: Any) -> tuple[Any, Any, Any]:
     return parts["x"] if set(parts) == {"x"} else parts, y, ids
 
 
-class MemoryModule(HMA):
-    """An HMA that skorch can build anew for every fit, every clone and every point of a grid.
+class MemoryModule(nn.Module):
+    """A model with a memory that skorch can build anew for every fit, clone and point of a grid.
 
     Args:
         backbone: Builds a fresh backbone; a function, so that no fit starts from the last one's
             weights. ``functools.partial(mlp, 64)`` can be pickled, a lambda cannot.
         num_classes: Number of logits, ``C``.
-        settings: Fields of :class:`hma.HMAConfig`: ``module__queue_size=128`` in skorch's words;
-            ``module__similarity="dot"`` is the paper's design, which needs sizes of its own.
+        memory: 'vote' for :class:`hma.VotingMemory`, 'hma' for the paper's :class:`hma.HMA`.
+        settings: Fields of its configuration: ``module__memory_size=128`` in skorch's words.
 
     Example:
         >>> from functools import partial
         >>> from hma.backbones import mlp
-        >>> module = MemoryModule(partial(mlp, 64, hidden=(32,)), 10, queue_size=16)
-        >>> module.config.queue_size, module.head.in_features
+        >>> module = MemoryModule(partial(mlp, 64, hidden=(32,)), 10, memory_size=16)
+        >>> module.model.config.memory_size, module.model.head.in_features
         (16, 32)
     """
 
     def __init__(
-        self, backbone: Callable[[], nn.Module], num_classes: int, **settings: Any
+        self,
+        backbone: Callable[[], nn.Module],
+        num_classes: int,
+        *,
+        memory: str = "vote",
+        **settings: Any,
     ) -> None:
+        super().__init__()
         if isinstance(backbone, nn.Module):
             raise UserError(
                 f"backbone must be a function that builds one, got a {type(backbone).__name__}; "
                 "a second fit would start from its trained weights: pass "
                 "functools.partial(mlp, 64) or the like"
             )
-        paper = settings.get("similarity") == "dot"
-        config = HMAConfig.paper(**settings) if paper else HMAConfig.from_dict(settings)
-        if config.contrastive and not config.mixes:
+        if memory not in ("vote", "hma"):
+            raise UserError(wrong_choice("memory", memory, ("vote", "hma")))
+        self.model: MemoryModel
+        if memory == "vote":
+            self.model = VotingMemory(backbone(), num_classes, VoteConfig.from_dict(settings))
+            return
+        config = HMAConfig.from_dict(settings)
+        if config.contrastive:
             raise UserError(
-                "skorch's criterion sees logits and labels alone, so it has no contrastive loss "
-                f"unless vote='mixed'; leave contrastive out, got {config.contrastive}"
+                "skorch's criterion sees logits and labels alone, so it has no contrastive loss; "
+                f"leave contrastive out, got {config.contrastive}"
             )
-        super().__init__(backbone(), num_classes, config)
+        self.model = HMA(backbone(), num_classes, config)
 
     def forward(self, x: Any = None, *, ids: Tensor | None = None, **parts: Any) -> Tensor:
         """Return the logits; skorch hands over rows that are dicts as keyword arguments."""
-        if ids is None and self.training and self.needs_ids:
-            raise UserError(
-                "ids must come with the rows in training, so that none reads its own stored copy; "
-                "pass NeuralNetClassifier(dataset=hma.adapters.skorch.RowsWithIds), or "
-                "module__leave_self_out=False"
-            )
-        return super().forward(parts if x is None else x, ids=ids)
+        logits: Tensor = self.model(parts if x is None else x)
+        return logits
 
 
 class RememberCallback(Callback):  # type: ignore[misc]
     """Give a model its memory while skorch trains it.
 
-    A memory that is learned after the backbone (the default, ``vote='mixed'``) is learned in
+    A memory that is learned after the backbone (:class:`hma.VotingMemory`) is learned in
     ``on_train_end``, with the rows of skorch's validation split to judge by; ``partial_fit``
-    learns it anew, from the rows it is given. Every other memory is written for each batch trained
+    learns it anew, from the rows it is given. The paper's memory is written for each batch trained
     on, after the optimizer step that learned from it.
 
     skorch's ``on_batch_end`` comes after the step. A net of your own that accumulates gradients
-    steps less often; the batches then wait until the optimizer says that it has stepped. Rows that
-    vote are encoded again before the validation of an epoch, or at its end.
+    steps less often; the batches then wait until the optimizer says that it has stepped.
 
     Args:
-        model: The model to write into; by default the one HMA inside the net's module.
+        model: The model to write into; by default the one inside the net's module.
 
     Example, not run as a doctest because it trains::
 
@@ -112,7 +120,7 @@ class RememberCallback(Callback):  # type: ignore[misc]
         )
     """
 
-    def __init__(self, model: HMA | None = None) -> None:
+    def __init__(self, model: MemoryModel | None = None) -> None:
         self.model = model
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
@@ -124,8 +132,6 @@ class RememberCallback(Callback):  # type: ignore[misc]
             )
         model = find_hma(net.module_, self.model)
         self.writer_ = StepWriter(model, _taken_apart)
-        # of another fit: what is stored under an id may be another row by now
-        self.writer_.stale = len(model.memory_state().ids) > 0
         self.stepped_ = False
         self.rows_ = self.held_out_ = None
         optimizer = getattr(net.optimizer_, "optimizer", net.optimizer_)  # accelerate wraps it
@@ -140,19 +146,6 @@ class RememberCallback(Callback):  # type: ignore[misc]
         """Know the rows of training and validation, and start slots that wait for them."""
         self.rows_, self.held_out_ = dataset_train, dataset_valid
         self.writer_.start(_again(net, dataset_train))
-        self._refresh(net)
-
-    def on_batch_begin(self, net: Any, training: bool | None = None, **kwargs: Any) -> None:
-        """Encode rows again that a validation is about to read."""
-        if not training:
-            self._refresh(net)
-
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """Encode rows again, if no validation did."""
-        self._refresh(net)
-
-    def _refresh(self, net: Any) -> None:
-        self.writer_.refresh(_again(net, self.rows_))
 
     def on_batch_end(
         self, net: Any, batch: Any = None, training: bool | None = None, **kwargs: Any

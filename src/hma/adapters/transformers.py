@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer: HMA as it calls a model, and a callback that writes the memory."""
+"""The Hugging Face Trainer: a model as it is called, and a callback that writes its memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -10,9 +10,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 
 from hma.adapters.writing import StepWriter, Unpack, find_hma, rows_again
+from hma.attention.hma import HMA
 from hma.errors import UserError
-from hma.model import HMA
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision
+from hma.model import MemoryModel
 
 with suppress(ImportError):  # no torchvision, nothing to repair
     ensure_torchvision()
@@ -37,7 +38,7 @@ def labels_apart(batch: Any) -> tuple[Any, Any]:
 
 
 class ForTrainer(nn.Module):
-    """An HMA that the Trainer can call: named tensors in, loss and logits out.
+    """A model with a memory that the Trainer can call: named tensors in, loss and logits out.
 
     Args:
         model: The model; its backbone gets the named tensors without the labels as one dict.
@@ -47,7 +48,8 @@ class ForTrainer(nn.Module):
             one, is added in training.
 
     Example:
-        >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
+        >>> from hma import VotingMemory
+        >>> model = VotingMemory(nn.Linear(2, 8), 3, feature_dim=8)
         >>> trained = ForTrainer(model, inputs=lambda batch: batch["pixel_values"])
         >>> rows = {"pixel_values": torch.rand(4, 2), "ids": torch.arange(4)}
         >>> output = trained(**rows, labels=torch.tensor([0, 1, 2, 0]))
@@ -60,7 +62,7 @@ class ForTrainer(nn.Module):
 
     def __init__(
         self,
-        model: HMA,
+        model: MemoryModel,
         *,
         inputs: Callable[[dict[str, Tensor]], Any] = dict,
         loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
@@ -82,7 +84,7 @@ class ForTrainer(nn.Module):
     ) -> dict[str, Tensor]:
         """Return the logits, and the loss where labels are given.
 
-        A column ``ids`` tells samples apart, so that in training none reads its own stored copy;
+        A column ``ids`` tells samples apart, so that none is stored twice;
         :class:`hma.adapters.sample_ids.WithIds` adds one to any data set of dicts.
         """
         named = {
@@ -93,14 +95,14 @@ class ForTrainer(nn.Module):
             **others,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        logits, features = self.model.output(self.inputs(given), ids=ids)
+        output = self.model.output(self.inputs(given))
         if labels is None:
-            return {"logits": logits}
-        loss, config = self.loss(logits, labels), self.model.config
-        if self.training and config.contrastive and not config.mixes:
-            contrast = self.model.contrast(features, labels, ids=ids).mean()
-            loss = loss + config.contrastive * contrast
-        return {"loss": loss, "logits": logits}
+            return {"logits": output.logits}
+        loss = self.loss(output.logits, labels)
+        if self.training and isinstance(self.model, HMA) and self.model.config.contrastive:
+            contrast = self.model.contrast(output.features, labels, ids=ids).mean()
+            loss = loss + self.model.config.contrastive * contrast
+        return {"loss": loss, "logits": output.logits}
 
     def unpack(self, batch: Any) -> tuple[Any, Any, Any]:
         """Take a batch apart as ``forward`` does."""
@@ -112,19 +114,18 @@ class ForTrainer(nn.Module):
 class RememberCallback(TrainerCallback):
     """Give a model its memory while the Trainer trains it.
 
-    A memory that is learned after the backbone (the default, ``vote='mixed'``) is learned in
+    A memory that is learned after the backbone (:class:`hma.VotingMemory`) is learned in
     ``on_train_end`` from the training rows, with those of the last evaluation to judge by:
     checkpoints from before hold backbone and head alone, so call ``model.learn_memory`` after
-    loading one. Every other memory is written for each batch trained on, after the optimizer step
+    loading one. The paper's memory is written for each batch trained on, after the optimizer step
     that learned from it.
 
     The Trainer tells callbacks when a step is done but not what was in it, so a hook on the model
     keeps the arguments of its last training call. With gradient accumulation the batches wait
-    for the step. Rows that vote are encoded again at the end of an epoch and before an evaluation
-    within one. Checkpoints and evaluations come after this callback.
+    for the step. Checkpoints and evaluations come after this callback.
 
     Args:
-        model: The model to write into; by default the one HMA inside the Trainer's model.
+        model: The model to write into; by default the one inside the Trainer's model.
         unpack: Takes the arguments of a call apart into ``(x, y)`` or ``(x, y, ids)``; by default
             as :class:`ForTrainer` does, or ``labels`` from everything else.
 
@@ -134,7 +135,7 @@ class RememberCallback(TrainerCallback):
                           callbacks=[RememberCallback()])
     """
 
-    def __init__(self, model: HMA | None = None, *, unpack: Unpack | None = None) -> None:
+    def __init__(self, model: MemoryModel | None = None, *, unpack: Unpack | None = None) -> None:
         self.model = model
         self.unpack = unpack
         self._hook: RemovableHandle | None = None
@@ -186,15 +187,6 @@ class RememberCallback(TrainerCallback):
         self.on_substep_end(args, state, control)
         assert self._writer is not None
         self._writer.write()
-        if control.should_evaluate:
-            self.on_epoch_end(args, state, control, **kwargs)
-
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Encode rows again that an evaluation is about to read."""
-        assert self._writer is not None
-        self._writer.refresh(_again(kwargs.get("train_dataloader"), args))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

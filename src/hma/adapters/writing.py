@@ -1,7 +1,6 @@
 """What every adapter does: find the model, hold the batches of a step, write them after it."""
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -9,14 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
-from hma.distributed import world_size
 from hma.errors import UserError
-from hma.key_learning import learn_memory
-from hma.model import HMA
+from hma.memory.distributed import world_size
+from hma.memory.encoded_rows import EncodedRows
+from hma.model import MemoryModel
 from hma.targets import UNKNOWN
 
 Unpack = Callable[[Any], Sequence[Any]]
 """Takes a batch apart: ``unpack(batch)`` returns ``(x, y)`` or ``(x, y, ids)``."""
+BATCHES_OF_IDS = 1000
+"""Batches whose ids are kept until those that came again are left out."""
 
 
 class Held(NamedTuple):
@@ -62,20 +63,20 @@ def rows_again(loader: Any, *, whole: bool = False) -> Iterable[Any]:
     )
 
 
-def find_hma(module: nn.Module, given: HMA | None = None) -> HMA:
-    """Return ``given``, or the one HMA inside ``module``.
+def find_hma(module: nn.Module, given: MemoryModel | None = None) -> MemoryModel:
+    """Return ``given``, or the one model with a memory inside ``module``.
 
     Example:
         >>> find_hma(nn.Linear(2, 2))
         Traceback (most recent call last):
-        hma.errors.UserError: Linear holds no hma.HMA; pass RememberCallback(model=...)
+        hma.errors.UserError: Linear holds no memory of hma; pass RememberCallback(model=...)
     """
     if given is not None:
         return given
-    models = {name: part for name, part in module.named_modules() if isinstance(part, HMA)}
+    models = {name: part for name, part in module.named_modules() if isinstance(part, MemoryModel)}
     if len(models) == 1:
         return next(iter(models.values()))
-    holds = f"{len(models)} of them ({', '.join(models)})" if models else "no hma.HMA"
+    holds = f"{len(models)} of them ({', '.join(models)})" if models else "no memory of hma"
     raise UserError(f"{type(module).__name__} holds {holds}; pass RememberCallback(model=...)")
 
 
@@ -83,17 +84,16 @@ class StepWriter:
     """Hold the batches of one optimizer step and write them together when it is done.
 
     With gradient accumulation a step has several batches: all of them enter the queue, in
-    order, and the momentum encoder moves once, as for one batch of their joint size. Rows that
-    vote while the backbone trains are encoded again before they are relied on, see :meth:`refresh`;
-    a memory that is learned after it is learned by :meth:`finish`.
+    order, and the momentum encoder moves once, as for one batch of their joint size. A memory that
+    is learned after the backbone is learned by :meth:`finish`.
 
     Args:
         model: The model to write into.
         unpack: How a batch is taken apart.
 
     Example:
-        >>> from hma import HMAConfig
-        >>> model = HMA(nn.Linear(2, 8), 3, HMAConfig.paper(), feature_dim=8)
+        >>> from hma import HMA
+        >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
         >>> writer = StepWriter(model, as_it_is)
         >>> writer.hold((torch.rand(2, 2), torch.tensor([0, 2])))
         >>> writer.hold((torch.rand(1, 2), torch.tensor([1])))
@@ -104,13 +104,12 @@ class StepWriter:
         [0, 2, 1]
     """
 
-    def __init__(self, model: HMA, unpack: Unpack) -> None:
+    def __init__(self, model: MemoryModel, unpack: Unpack) -> None:
         self.model = model
         self.unpack = unpack
         self.held: list[Held] = []
-        self.stale = False
         self._trained_on: list[Tensor] = []
-        if model.config.mixes:
+        if not model.keeps_rows_of_steps:
             model.reset_memory()  # of a backbone that is about to change
 
     def start(self, batches: Iterable[Any]) -> None:
@@ -121,8 +120,7 @@ class StepWriter:
         Args:
             batches: The training rows, on the device of the model.
         """
-        learned = self.model.synthetic
-        if learned is None or not learned.waits or self.model.config.mixes:
+        if not self.model.waits_for_rows:
             return
         rows = (self._taken_apart(batch)[:2] for batch in batches)
         first = next(rows, None)
@@ -132,10 +130,12 @@ class StepWriter:
     def hold(self, batch: Any) -> None:
         """Keep a batch that the coming step learns from."""
         held = self._taken_apart(batch)
-        if not self.model.config.mixes:
+        if self.model.keeps_rows_of_steps:
             self.held.append(held)
         elif held.ids is not None:
             self._trained_on.append(held.ids)
+            if len(self._trained_on) > BATCHES_OF_IDS:
+                self._trained_on = [torch.unique(torch.cat(self._trained_on))]
 
     def _taken_apart(self, batch: Any) -> Held:
         parts = self.unpack(batch)
@@ -150,7 +150,6 @@ class StepWriter:
     def write(self) -> None:
         """Write what is held; call it after ``optimizer.step()``."""
         held, self.held = self.held, []
-        self.stale = self.stale or bool(held)
         if len(held) == 1:
             self.model.remember(held[0].x, held[0].y, ids=held[0].ids)
         elif held and self.model.config.has_real_memory:
@@ -159,49 +158,26 @@ class StepWriter:
             ids = torch.cat([_ids(batch) for batch in held])
             self.model.remember(None, labels, features=features, ids=ids)
 
-    def refresh(self, batches: Iterable[Any]) -> None:
-        """Write the rows that are held in a memory that votes again, with the weights of now.
-
-        Nothing is done where nothing was written since the last time, and for rows without ids.
-
-        Args:
-            batches: The training rows, on the device of the model; others among them are left out.
-        """
-        if self._trained_on:
-            self._trained_on = [torch.unique(torch.cat(self._trained_on))]
-        if self.stale and self.model.config.votes:
-            self.model.refresh(self._known(batches), new=False)
-        self.stale = False
-
-    def _known(self, batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor, Tensor]]:
-        for batch in batches:
-            x, y, ids = self._taken_apart(batch)
-            if ids is not None:
-                yield x, y, ids
-
     def finish(self, batches: Iterable[Any], held_out: Iterable[Any] = ()) -> None:
         """Learn a memory that is learned after the backbone; others are learned by now.
 
         Args:
             batches: The training rows, all of them in every process. Where they have ids, those
                 that no step learned from, as a sampler may leave out, are not remembered.
-            held_out: Rows to validate with, for :meth:`hma.HMA.learn_memory`.
+            held_out: Rows to validate with, for :meth:`hma.VotingMemory.learn_memory`.
         """
-        if not self.model.config.mixes:
-            return
-        rows = self.model.encoded(self._parts(batch) for batch in batches)
-        if rows is None:
-            warnings.warn(
-                "the training rows cannot be asked for again, so the memory is not learned yet; "
-                "call model.learn_memory(batches) with them",
-                stacklevel=3,
-            )
-            return
-        if self._trained_on and rows.ids is not None:
-            known = torch.cat(self._trained_on).to(rows.ids)
-            rows = rows.at(torch.isin(rows.ids, known).nonzero()[:, 0])
-        others = self.model.encoded(self._parts(batch)[:2] for batch in held_out)
-        learn_memory(self.model, rows, others)
+
+        def rows() -> EncodedRows | None:
+            found = self.model.encode_rows(self._parts(batch) for batch in batches)
+            if found is None or found.ids is None or not self._trained_on:
+                return found
+            known = torch.cat(self._trained_on).to(found.ids)
+            return found.at(torch.isin(found.ids, known).nonzero()[:, 0])
+
+        def others() -> EncodedRows | None:
+            return self.model.encode_rows(self._parts(batch)[:2] for batch in held_out)
+
+        self.model.after_training(rows, others)
 
     def _parts(self, batch: Any) -> tuple[Any, ...]:
         return tuple(part for part in self._taken_apart(batch) if part is not None)

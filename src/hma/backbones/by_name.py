@@ -16,6 +16,7 @@ from hma.backbones.named_backbone import (
     Kind,
     NamedBackbone,
     Pool,
+    TextVector,
     Tuning,
 )
 from hma.backbones.prompts import PromptKind
@@ -48,6 +49,7 @@ def backbone_for(
     tuning: Tuning = "full",
     prompts: PromptKind | None = None,
     pooling: Pool | None = None,
+    normalize: bool | None = None,
 ) -> Callable[[Described], nn.Module]:
     """Return a function that builds the backbone ``spec`` for a task.
 
@@ -60,8 +62,9 @@ def backbone_for(
         frozen: Keep the encoder as it is; only the memory and the head learn.
         standardised: Bring its features to mean 0 and variance 1, where it is frozen.
         tuning, prompts: Which part of ``vit:NAME`` trains, see :func:`hma.backbones.vit.vit`.
-        pooling: How ``hf:NAME_OR_DIR`` makes one vector of a text: ``"mean"`` of its tokens or
-            the first one, ``"cls"``; by default as its folder says, or the mean.
+        pooling: How ``hf:NAME_OR_DIR`` makes one vector of a text: ``"mean"`` of its tokens, the
+            first one, ``"cls"``, or ``"max"``; by default as its folder says, or the mean.
+        normalize: Whether that vector is brought to length 1; by default as its folder says.
 
     Example:
         >>> from types import SimpleNamespace
@@ -80,8 +83,9 @@ timm:NAME, vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     if not one.tunes and (tuning != "full" or prompts is not None):
         tuned = " or ".join(other.written for other in BACKBONES if other.tunes)
         raise UserError(f"tuning and prompts are for {tuned}, got {spec!r} with them")
-    if pooling is not None and "text" not in one.takes:
-        raise UserError(f"pooling is for encoders of text, got {spec!r} with {pooling!r}")
+    for option, value in (("pooling", pooling), ("normalize", normalize)):
+        if value is not None and "text" not in one.takes:
+            raise UserError(f"{option} is for encoders of text, got {spec!r} with {value!r}")
     if frozen and tuning == "part":
         raise UserError(f"{spec} can be frozen or tuned in part, not both; leave one of them out")
     if frozen and path is None and not one.pretrained:
@@ -95,7 +99,7 @@ timm:NAME, vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
         _expect_fit(spec, one, task)
         part: Tuning = "none" if frozen else tuning
         rows = getattr(task, "train", None)
-        encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling, rows))
+        encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling, normalize, rows))
         if path is not None and not one.fits_weights:
             load_weights(encoder, read_weights(path), path, spec)
         if frozen and (standardised or not one.tunes):
@@ -120,14 +124,17 @@ def images_wanted(spec: str) -> ImagesWanted | None:
     return one.images(name)
 
 
-def pooling_of(spec: str) -> Pool | None:
-    """Return how a text encoder was made to be pooled; None for a backbone of other rows.
+def text_vector_of(
+    spec: str, pooling: Pool | None = None, normalize: bool | None = None
+) -> TextVector | None:
+    """Return how a text encoder makes one vector of a text; None for a backbone of other rows.
 
     Args:
         spec: As :func:`backbone_for` takes it.
+        pooling, normalize: What is asked for; by default what the encoder was made for.
     """
     one, name = _parsed(spec)
-    return one.pooling(name)
+    return one.text_vector(name, pooling, normalize)
 
 
 def default_backbone(kind: Kind, shape: tuple[int, ...]) -> str:

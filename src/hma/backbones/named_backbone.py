@@ -11,7 +11,7 @@ from hma.backbones.prompts import PromptKind
 
 Kind = Literal["table", "image", "graph", "text"]
 Tuning = Literal["full", "part", "none"]
-Pool = Literal["mean", "cls"]
+Pool = Literal["mean", "cls", "max"]
 
 
 class Described(Protocol):
@@ -28,6 +28,18 @@ class Described(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one row."""
+
+
+class TextVector(NamedTuple):
+    """How the tokens of a text become one vector.
+
+    Args:
+        pool: Their mean, the first one, or the largest value of each feature.
+        normalize: Whether the vector is brought to length 1.
+    """
+
+    pool: Pool
+    normalize: bool
 
 
 class TrainingRows(Protocol):
@@ -49,7 +61,7 @@ class Asked:
         shape: Shape of one row.
         weights: A local file to start from.
         tuning, prompts: Which part trains, for backbones that can be tuned in part.
-        pooling: How a text becomes one vector; None for what the encoder was made for.
+        pooling, normalize: How a text becomes one vector; None for what the encoder was made for.
         rows: Training rows; None, or none of them, where weights are to be loaded.
     """
 
@@ -59,6 +71,7 @@ class Asked:
     tuning: Tuning = "full"
     prompts: PromptKind | None = None
     pooling: Pool | None = None
+    normalize: bool | None = None
     rows: TrainingRows | None = None
 
 
@@ -92,7 +105,7 @@ class NamedBackbone:
         tunes: Whether ``build`` takes care of ``tuning`` itself, and so of being frozen.
         pretrained: Whether it brings weights without being given any.
         images: Says, from the name after the colon, which images its weights want.
-        pooling: Says how what it makes of the tokens of a text becomes one vector.
+        text_vector: Says how the tokens of a text become one vector, where it was not asked.
     """
 
     written: str
@@ -102,7 +115,9 @@ class NamedBackbone:
     tunes: bool = False
     pretrained: bool = False
     images: Callable[[str], ImagesWanted | None] = lambda name: None
-    pooling: Callable[[str], Pool | None] = lambda name: None
+    text_vector: Callable[[str, Pool | None, bool | None], TextVector | None] = (
+        lambda name, pooling, normalize: None
+    )
 
     @property
     def family(self) -> str:

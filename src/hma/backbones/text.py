@@ -1,12 +1,13 @@
 """Features from a text Transformer: any encoder with Hugging Face's call convention."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
 from hma.backbones.named_backbone import Pool
+from hma.errors import wrong_choice
 
 
 def mean_of_seen(hidden: Tensor, seen: Tensor) -> Tensor:
@@ -35,6 +36,20 @@ def mean_of_seen(hidden: Tensor, seen: Tensor) -> Tensor:
     return (total / count).to(hidden.dtype)
 
 
+def largest_seen(hidden: Tensor, seen: Tensor) -> Tensor:
+    """Take the largest value of each feature over the positions that ``seen`` marks.
+
+    Arguments and shapes as :func:`mean_of_seen`; a row that marks none gives zeros.
+
+    Example:
+        >>> hidden = torch.tensor([[[1.0, 4.0], [3.0, 2.0], [50.0, 50.0]]])
+        >>> largest_seen(hidden, torch.tensor([[True, True, False]]))
+        tensor([[3., 4.]])
+    """
+    largest = hidden.masked_fill(~seen.unsqueeze(-1), -torch.inf).amax(dim=1)  # -> (B, F)
+    return largest.masked_fill(~seen.any(dim=1, keepdim=True), 0.0)
+
+
 def first_seen(hidden: Tensor, seen: Tensor) -> Tensor:
     """Take the first position that ``seen`` marks, whichever side the padding is on.
 
@@ -49,6 +64,13 @@ def first_seen(hidden: Tensor, seen: Tensor) -> Tensor:
     return hidden[torch.arange(len(hidden), device=hidden.device), first]  # (B, T, F) -> (B, F)
 
 
+POOLS: dict[Pool, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": mean_of_seen,
+    "cls": first_seen,
+    "max": largest_seen,
+}
+
+
 class TransformerFeatures(nn.Module):
     """Run a text encoder on a tokenised batch and pool its last hidden state to one vector.
 
@@ -57,7 +79,9 @@ class TransformerFeatures(nn.Module):
             as keyword arguments, it returns an object with ``last_hidden_state``, and its
             ``config.hidden_size`` is ``F``.
         pool: ``"mean"`` averages the positions the attention mask marks, ``"cls"`` takes the
-            first of them; without a mask every position counts.
+            first of them, ``"max"`` the largest value of each feature; without a mask every
+            position counts.
+        normalize: Bring each vector to length 1, as most sentence encoders were trained.
 
     Shape:
         - input: a mapping of tensors ``(B, T)``, as a tokenizer returns; ``labels`` are dropped.
@@ -76,10 +100,10 @@ class TransformerFeatures(nn.Module):
         torch.Size([2, 4])
     """
 
-    def __init__(self, model: nn.Module, pool: Pool = "mean") -> None:
+    def __init__(self, model: nn.Module, pool: Pool = "mean", *, normalize: bool = False) -> None:
         super().__init__()
-        if pool not in get_args(Pool):
-            raise ValueError(f"pool must be 'mean' or 'cls', got {pool!r}")
+        if pool not in POOLS:
+            raise ValueError(wrong_choice("pool", pool, get_args(Pool)))
         hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
         if not isinstance(hidden_size, int):
             raise ValueError(
@@ -88,7 +112,8 @@ class TransformerFeatures(nn.Module):
                 "model.config.hidden_size before wrapping it"
             )
         self.model = model
-        self.pool = pool
+        self.pool: Pool = pool
+        self.normalize = normalize
         self.feature_dim = hidden_size
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -109,15 +134,16 @@ class TransformerFeatures(nn.Module):
         hidden: Tensor = output.last_hidden_state  # (B, T, F)
         mask = inputs.get("attention_mask")
         if mask is None:
-            return hidden.mean(dim=1) if self.pool == "mean" else hidden[:, 0]  # -> (B, F)
+            mask = hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
         if mask.shape != hidden.shape[:2]:
             raise ValueError(
                 f"attention_mask must have shape {tuple(hidden.shape[:2])}, one entry per position "
                 f"of last_hidden_state, got {tuple(mask.shape)}"
             )
-        pooled = mean_of_seen if self.pool == "mean" else first_seen
-        return pooled(hidden, mask != 0)  # (B, T, F) -> (B, F)
+        pooled = POOLS[self.pool](hidden, mask != 0)  # (B, T, F) -> (B, F)
+        return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
 
     def extra_repr(self) -> str:
-        """Show the pooling and the width."""
-        return f"pool={self.pool!r}, feature_dim={self.feature_dim}"
+        """Show how a text becomes one vector, and its width."""
+        length = ", normalize=True" if self.normalize else ""
+        return f"pool={self.pool!r}, feature_dim={self.feature_dim}{length}"

@@ -17,8 +17,7 @@ from hma.backbones.weights import (
     without_classifier,
 )
 from hma.errors import UserError, reason
-from hma.extras import needed
-from hma.torchvision_ops import ensure_torchvision
+from hma.extras import ensure_torchvision, needed
 
 UNFIT = (RuntimeError, ValueError, TypeError, AssertionError, KeyError, IndexError)
 """What timm's models raise on images or weights they cannot take."""

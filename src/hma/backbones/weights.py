@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hma.errors import UserError, reason
-from hma.files import expect_regular
+from hma.io.files import expect_regular
 
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".tar")
 SUFFIXES = (".safetensors", *TORCH_SUFFIXES)

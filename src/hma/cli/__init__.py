@@ -3,10 +3,9 @@
 import errno
 import sys
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
 
 import hma
-from hma.checkpoint_files import CheckpointError
 from hma.cli.answer import evaluate, predict
 from hma.cli.audit import audit
 from hma.cli.common_options import CommonFirst
@@ -14,7 +13,7 @@ from hma.cli.completion import completion
 from hma.cli.explain import explain
 from hma.cli.living import forget, remember
 from hma.cli.memory import memory
-from hma.cli.option_problems import expect_usable
+from hma.cli.option_problems import expect_usable, in_words
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
 from hma.cli.run import run as run_command
@@ -25,7 +24,8 @@ from hma.cli.suspects import suspects
 from hma.cli.train import COMMON_OF_TRAIN, train
 from hma.config import ConfigError
 from hma.errors import UserError
-from hma.printable import printable
+from hma.io.checkpoint_files import CheckpointError
+from hma.io.printable import printable
 from hma.training import Interrupted
 
 MISTAKES = (UserError, ConfigError, CheckpointError, FileExistsError, FileNotFoundError)
@@ -37,6 +37,8 @@ app = App(
     help="Memory for any PyTorch classifier.",
     version=hma.__version__,
     config=expect_usable,
+    exit_on_error=False,
+    print_error=False,
     suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
 )
 COMMANDS = (
@@ -58,6 +60,8 @@ def run() -> None:
     """Run ``app``; mistakes of the user end with one line and exit code 2."""
     try:
         app(sys.argv[1:])
+    except CycloptsError as error:
+        _stop(in_words(error), code=2)
     except MISTAKES as error:
         _stop(str(error), code=2)
     except OSError as error:

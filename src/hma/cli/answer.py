@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hma.cli.opening import opened_run
+from hma.cli.opening import Encoding, opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.show import row_name, score_table
@@ -28,6 +28,7 @@ def evaluate(
     target: tuple[str, ...] = (),
     skip_missing_labels: bool = False,
     skip_bad_files: bool = False,
+    encoding: Encoding = None,
     seed: int | None = None,
 ) -> None:
     """Score a run on labelled rows, in every inference context.
@@ -55,6 +56,7 @@ def evaluate(
         target=target,
         skip_missing_labels=skip_missing_labels,
         skip_bad_files=skip_bad_files,
+        encoding=encoding,
     )
     found = evaluate_run(opened, rows, progress=progress_for_terminal(lines=True))
     kind = opened.preparation.target
@@ -83,6 +85,7 @@ def predict(
     batch_size: Annotated[int, Parameter(validator=at_least(1))] = 256,
     overwrite: bool = False,
     skip_bad_files: bool = False,
+    encoding: Encoding = None,
     seed: int | None = None,
     coverage: float | None = None,
 ) -> None:
@@ -119,7 +122,9 @@ def predict(
     """
     output = output_file(output, overwrite=overwrite, endings=ENDINGS)
     opened = opened_run(run, seed)
-    rows = rows_for(opened, source, skip_bad_files=skip_bad_files, labelled=False)
+    rows = rows_for(
+        opened, source, skip_bad_files=skip_bad_files, labelled=False, encoding=encoding
+    )
     done, covered = 0, None
     terminal = Terminal()
     how: dict[str, Any] = {"which": which, "context": context}
@@ -130,6 +135,8 @@ def predict(
         for done in predict_run(opened, rows, output, **how):
             tick(done, len(rows))
     terminal.say(f"wrote {done} predictions to {output}")
+    if not done:
+        terminal.say(f"{source} has 0 rows, so the file holds the names of its columns alone")
     for line in [] if covered is None else covered.lines():
         terminal.say(line)
     _tell_ignored(terminal, opened, rows)

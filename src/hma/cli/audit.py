@@ -6,9 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hma.audited import Audit
-from hma.cli.opening import opened_run
+from hma.cli.opening import Encoding, opened_run
 from hma.cli.terminal import Terminal
+from hma.data import Source
+from hma.questions.audited import Audit
 from hma.runs import Run
 from hma.runs.auditing import AUDITS, audit_run, audit_source
 from hma.runs.folder import rows_for
@@ -21,6 +22,7 @@ def audit(
     *,
     data: str | None = None,
     target: tuple[str, ...] = (),
+    encoding: Encoding = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     seed: int | None = None,
 ) -> None:
@@ -49,7 +51,8 @@ def audit(
         found = audit_run(opened, progress)
         notes.append(f"wrote {opened.folder / AUDITS}")
     else:
-        found, notes = _of_other_rows(opened, data, target, progress)
+        rows = rows_for(opened, data, labelled=True, target=target, encoding=encoding)
+        found, notes = _of_other_rows(opened, rows, progress)
     if as_json:
         print(json.dumps({name: one.to_json() for name, one in found.items()}, indent=2))
     else:
@@ -60,9 +63,8 @@ def audit(
 
 
 def _of_other_rows(
-    run: Run, data: str, target: tuple[str, ...], progress: Progress
+    run: Run, rows: Source, progress: Progress
 ) -> tuple[dict[str, Audit], list[str]]:
-    rows = rows_for(run, data, labelled=True, target=target)
     found = audit_source(run, rows, progress)
     known = rows_trained_on(run, rows)
     notes = [*run.preparation.notes(rows)]

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.table import Table
 
-from hma.cli.opening import opened_run
+from hma.cli.opening import Encoding, opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.report.numbers import percent
 from hma.runs.explanation import RowExplanation, as_page, explain_row
 from hma.runs.folder import rows_for
@@ -26,12 +26,13 @@ def explain(
     context: Literal["alone", "batch"] = "alone",
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     overwrite: bool = False,
+    encoding: Encoding = None,
     seed: int | None = None,
 ) -> None:
     """Show what one prediction is made of, and which training rows are like it.
 
     By default a prediction is a sum: what the plain part, each training row and each slot put into
-    it. With --similarity dot parts do not add up: an effect is the change of the prediction when
+    it. With --memory hma parts do not add up: an effect is the change of the prediction when
     a part of the memories is left out, and a share of attention says what was read, not what
     decided.
 
@@ -57,7 +58,7 @@ def explain(
     if output is not None:
         output = output_file(output, overwrite=overwrite)
     opened = opened_run(run, seed)
-    rows = rows_for(opened, source, labelled=False)
+    rows = rows_for(opened, source, labelled=False, encoding=encoding)
     found = explain_row(opened, rows, index, top=top, context=context)
     terminal = Terminal()
     for table in _tables(found):

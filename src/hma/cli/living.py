@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.opening import opened_run
+from hma.cli.opening import Encoding, opened_run
 from hma.cli.show_versions import tell_version
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
@@ -13,16 +13,21 @@ from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
 from hma.training import progress_for_terminal
 
+MOST_DIGITS = 60
+"""Of a number that is looked up at all."""
+
 
 def remember(
     run: Path,
     source: str,
     *,
     new_classes: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="")] = False,
     target: tuple[str, ...] = (),
     note: str = "",
     skip_missing_labels: bool = False,
     skip_bad_files: bool = False,
+    encoding: Encoding = None,
     seed: int | None = None,
 ) -> None:
     """Teach a run's memory more rows, without training; they vote at once.
@@ -38,6 +43,9 @@ def remember(
         Labelled rows of the same kind as at training: anything that hma train takes.
     new_classes
         Let classes in that training never saw; the vote answers for them.
+    yes
+        Teach rows that are validation or test rows of the run as well; scores, audits and promises
+        leave them out from then on.
     target
         Columns of the labels; those of training if not given.
     note
@@ -57,10 +65,11 @@ def remember(
         target=target,
         skip_missing_labels=skip_missing_labels,
         skip_bad_files=skip_bad_files,
+        encoding=encoding,
     )
     terminal = Terminal()
     memory = LivingMemory.open(opened, terminal.say, progress_for_terminal(lines=True))
-    version = memory.remember(rows, new_classes=new_classes, note=note, name=source)
+    version = memory.remember(rows, new_classes=new_classes, yes=yes, note=note, name=source)
     for line in opened.preparation.notes(rows):
         terminal.say(line)
     if rows.skipped:
@@ -110,6 +119,6 @@ def forget(
 def _numbers(texts: tuple[str, ...]) -> list[int]:
     """Return ids that are written with commas, or one by one."""
     parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
-    if wrong := [part for part in parts if not part.isdecimal()]:
-        raise UserError(f"--ids must be whole numbers such as 3,17, got {wrong[0]!r}")
+    if wrong := [part for part in parts if not part.isdecimal() or len(part) > MOST_DIGITS]:
+        raise UserError(f"--ids must be whole numbers such as 3,17, got {wrong[0][:60]!r}")
     return [int(part) for part in parts]

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
-from hma.cli.opening import opened_run
+from hma.cli.opening import Encoding, opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.show_versions import history_table, tell_version
@@ -27,6 +27,7 @@ def memory(
     label: Annotated[str | None, Parameter(name="--class")] = None,
     like: str | None = None,
     index: Annotated[int, Parameter(validator=at_least(0))] = 0,
+    encoding: Encoding = None,
     deciding: Annotated[bool, Parameter(negative="")] = False,
     top: Annotated[int | None, Parameter(validator=at_least(1))] = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
@@ -75,7 +76,9 @@ def memory(
     elif history:
         terminal.print(history_table(held.history(), held.rows_at_first()))
     else:
-        example = None if like is None else (rows_for(opened, like, labelled=False), index)
+        example = None
+        if like is not None:
+            example = (rows_for(opened, like, labelled=False, encoding=encoding), index)
         limit = top if output is not None else top or SHOWN
         found = search(
             held, label=label, like=example, deciding=deciding, top=limit, progress=progress

@@ -1,12 +1,24 @@
 """Opening what ``hma train`` wrote: a run, or of several seeds one of them."""
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.report.numbers import counted
 from hma.runs import Run, SeveralRuns
 from hma.runs.seeds import is_several
+
+Encoding = Annotated[
+    str | None,
+    Parameter(
+        help="CSV and .jsonl: how the characters are written, such as latin-1; as at training if "
+        "not given."
+    ),
+]
+"""The option of every command that opens rows for a run."""
 
 
 def opened_run(folder: Path, seed: int | None) -> Run:

@@ -1,14 +1,21 @@
 """Everything that is wrong with the values of options, at once and in plain words."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from cyclopts import App, Argument, ArgumentCollection
-from cyclopts.exceptions import CycloptsError, ValidationError
+from cyclopts.exceptions import (
+    CycloptsError,
+    MissingArgumentError,
+    UnusedCliTokensError,
+    ValidationError,
+)
+from docstring_parser import parse
 
 from hma.config import ConfigError
-from hma.errors import UserError, wrong_choice
+from hma.errors import UserError, reason, wrong_choice
 
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "yes or no"}
 
@@ -38,6 +45,42 @@ def expect_usable(app: App, commands: tuple[str, ...], arguments: ArgumentCollec
     if problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
         raise UserError(f"{len(problems)} options cannot be used:\n{lines}")
+
+
+def in_words(error: CycloptsError) -> str:
+    """Say in one line what a command lacks, or has too much of."""
+    command = " ".join(("hma", *(error.command_chain or ())))
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        given = [token.keyword for token in error.argument.tokens if token.keyword]
+        if keyword := error.keyword or next(iter(given), None):
+            return f"{keyword} needs a value after it; {command} --help lists the options"
+        return f"{command} needs {_described(error.argument, error.target)}; write {_usage(error)}"
+    if isinstance(error, UnusedCliTokensError):
+        extra = " ".join(error.unused_tokens or ())
+        return f"{command} has no use for {extra!r}; write {_usage(error)}"
+    return f"{reason(error)} {command} --help lists what there is"
+
+
+def _described(argument: Argument, function: Callable[..., Any] | None) -> str:
+    """Return the name of an argument and what its docstring says it is, up to the first pause."""
+    said = {one.arg_name: one.description for one in parse(inspect.getdoc(function) or "").params}
+    what = " ".join((said.get(argument.field_info.name) or "").split())
+    what = re.split(r"; |\.$", what)[0]
+    what = what if what[1:2].isupper() else what[:1].lower() + what[1:]
+    return f"{_written(argument)}: {what}" if what else _written(argument)
+
+
+def _usage(error: CycloptsError) -> str:
+    """Return the command with everything that it must have."""
+    assert error.app is not None
+    arguments = [one for one in error.app.assemble_argument_collection() if one.required]
+    return " ".join(("hma", *(error.command_chain or ()), *map(_written, arguments)))
+
+
+def _written(argument: Argument) -> str:
+    """Return how an argument is written."""
+    name = argument.name.lstrip("-").upper()
+    return name if argument.field_info.is_positional else f"{argument.name} {name}"
 
 
 def at_least(least: int) -> Callable[[Any, int | None], None]:

@@ -12,8 +12,8 @@ from hma.cli.outputs import output_file, output_folder
 from hma.cli.run import PLACES, Places
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
-from hma.files import written_whole
-from hma.model_card import CARD
+from hma.io.card import CARD
+from hma.io.files import written_whole
 from hma.report.pictures import PrintFormat, print_pictures
 from hma.report.pictures.examples import examples_of
 from hma.report.seeds.verdict import verdict
@@ -42,6 +42,7 @@ SUFFIXES: dict[str, Format] = {
     ".html": "html",
     **{f".{kind}": kind for kind in PRINTED},
 }
+RUN_SUFFIXES: dict[str, Format] = {".html": "html", ".md": "markdown"}
 ALL = "all"
 DOCUMENTS = Path("docs/results")
 
@@ -109,7 +110,12 @@ def report(
 def _report_run(
     run: Path, output: Path | None, format: Format | None, part: Part, seed: int | None
 ) -> None:
-    format = format or ("markdown" if output is not None and output.suffix == ".md" else "html")
+    if format is None and output is not None and output.suffix not in RUN_SUFFIXES:
+        raise UserError(
+            "--output must end in .html, for the page of a run, or .md, for its model card; got "
+            f"{output}"
+        )
+    format = format or ("html" if output is None else RUN_SUFFIXES[output.suffix])
     if format not in ("html", "markdown"):
         raise UserError(
             "the report of a run is a page or a model card: --format must be html or markdown, "

@@ -61,9 +61,10 @@ def tables(*, places: Annotated[Places, Parameter(name="*")] = PLACES) -> None:
         counts = []
         for budget in BUDGETS:
             cells = table.cells(budget) if budget in table.budgets else ()
-            done = sum(results.state(cell) == "done" for cell in cells)
-            failed = sum(results.state(cell) == "failed" for cell in cells)
-            count = f"{done}/{len(cells)}" if cells else ""
+            states = [(results.state(cell), table.rows[cell.method].retired) for cell in cells]
+            found = [state for state, retired in states if state == "done" or not retired]
+            done, failed = found.count("done"), found.count("failed")
+            count = f"{done}/{len(found)}" if found else ""
             counts.append(count + (f" ({failed} failed)" if failed else ""))
         grid.add_row(
             table.key, table.title, str(len(table.problems)), str(len(table.rows)), *counts
@@ -105,7 +106,13 @@ def run(
     """
     use_data_root(places)
     found, file = find_table(experiments_folder(places.experiments), table)
-    cells = found.cells(budget, only, seeds)
+    cells = found.cells(budget, only, seeds, retired=False)
+    if not cells:
+        gone = {found.rows[cell.method].retired for cell in found.cells(budget, only, seeds)}
+        raise UserError(
+            f"{only} is no longer part of hma and can only be reported; check out commit "
+            f"{', '.join(sorted(gone))} to measure it, or choose another row"
+        )
     results = Results(places.results)
     measured = results.records(found, cells)  # refuses records of other settings before any work
     console = Terminal()

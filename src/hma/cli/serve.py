@@ -18,6 +18,7 @@ def serve(
     port: Annotated[int, Parameter(validator=at_least(0))] = 8000,
     token: Annotated[str | None, Parameter(env_var="HMA_TOKEN")] = None,
     coverage: float | None = None,
+    write_wait: float = 3.0,
     seed: int | None = None,
 ) -> None:
     """Answer over HTTP: a page and JSON to predict, explain, teach and forget.
@@ -39,6 +40,9 @@ def serve(
     coverage
         Share of answers whose set of labels or interval holds the truth, and of rows that are not
         called unknown; 0.95 if not given, where the run kept enough validation rows.
+    write_wait
+        Seconds that a request to teach, forget or restore waits for another writer before it ends
+        with 503 and nothing written.
     seed
         Of a run with several seeds, which one; the first if not given.
     """
@@ -47,4 +51,12 @@ def serve(
     from hma.serve.server import serve as answer
 
     opened = opened_run(run, seed)
-    answer(opened, host=host, port=port, token=token, coverage=coverage, say=Terminal().say)
+    answer(
+        opened,
+        host=host,
+        port=port,
+        token=token,
+        coverage=coverage,
+        write_wait=write_wait,
+        say=Terminal().say,
+    )

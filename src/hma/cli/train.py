@@ -1,23 +1,25 @@
 """``hma train``: from data to a run folder with model, record and report."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, default_name_transform
 
+from hma.attention.config import HMAConfig
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_folder
 from hma.cli.show import comparison
 from hma.cli.show_seeds import seed_tables
 from hma.cli.terminal import Terminal
-from hma.config import HMAConfig
 from hma.data import PreparationOptions
+from hma.errors import UserError
 from hma.report.seeds.verdict import verdict
 from hma.runs import RunOptions, SeveralRuns, Which, train_seeds, write_page
 from hma.runs import train as train_run
 from hma.runs.options import BackboneOptions, DataOptions
 from hma.training import Progress, UserRecipe, first_process, progress_for_terminal
+from hma.vote.config import VoteConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class DeviceOptions:
 
 
 DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptions()
-CONFIG, RECIPE, DEVICE = HMAConfig(), UserRecipe(), DeviceOptions()
+VOTE, PAPER, RECIPE, DEVICE = VoteConfig(), HMAConfig(), UserRecipe(), DeviceOptions()
 
 
 COMMON_OF_TRAIN = (
@@ -45,6 +47,38 @@ COMMON_OF_TRAIN = (
 def _option(field: str) -> str:
     """Return the option of a field: what is done, where the field says what is so."""
     return default_name_transform(field.replace("frozen_", "freeze_"))
+
+
+def _hma_option(field: str) -> str:
+    """Return the option of a field of the paper's memory; the field's own name is the vote's."""
+    return default_name_transform(f"hma_{field}")
+
+
+def _memory_config(memory: str, vote: VoteConfig, paper: HMAConfig) -> VoteConfig | HMAConfig:
+    """Return the configuration of the memory that was asked for; options of the other are wrong."""
+    chosen, other = (vote, paper) if memory == "vote" else (paper, vote)
+    if other != type(other)():
+        asked = [f.name for f in fields(other) if getattr(other, f.name) != f.default]
+        name = _hma_option(asked[0]) if memory == "vote" else default_name_transform(asked[0])
+        needed = "hma" if memory == "vote" else "vote"
+        raise UserError(
+            f"--{name} is for --memory {needed}, got --memory {memory}; leave it out, or train "
+            f"with --memory {needed}"
+        )
+    return chosen
+
+
+def _run_name(source: str) -> str:
+    """Return what a run is called: as its data, or as the folder of a training split.
+
+    Example:
+        >>> _run_name("pets/cats.csv"), _run_name("pets/train"), _run_name("tu:PROTEINS")
+        ('cats', 'pets', 'tu-PROTEINS')
+    """
+    stem = Path(source).stem or source
+    if stem == "train":
+        stem = Path(source).absolute().parent.name or stem
+    return stem.replace(":", "-")
 
 
 def train(
@@ -65,7 +99,11 @@ def train(
     backbone: Annotated[
         BackboneOptions, Parameter(name="*", group="Backbone", name_transform=_option)
     ] = BACKBONE,
-    config: Annotated[HMAConfig, Parameter(name="*", group="Memory")] = CONFIG,
+    memory: Annotated[Literal["vote", "hma"], Parameter(group="Memory")] = "vote",
+    vote: Annotated[VoteConfig, Parameter(name="*", group="Memory: vote")] = VOTE,
+    paper: Annotated[
+        HMAConfig, Parameter(name="*", group="Memory: hma", name_transform=_hma_option)
+    ] = PAPER,
     recipe: Annotated[UserRecipe, Parameter(name="*", group="Training")] = RECIPE,
     device: Annotated[DeviceOptions, Parameter(name="*", group="Training")] = DEVICE,
 ) -> None:
@@ -77,16 +115,19 @@ def train(
     ----------
     source
         A folder of class-named image folders or of train, val and test folders of such, a CSV or
-        Parquet file with --target, an .npz with x and y, a TU-format graph folder, a .jsonl of
-        {"text": ..., "label": ...}, or built-in data such as digits, mnist, colored-mnist,
-        tu:PROTEINS.
+        Parquet file with --target (and --text for a column of sentences), an .npz with x and y, a
+        TU-format graph folder, a .jsonl of {"text": ..., "label": ...}, or built-in data such as
+        digits, mnist, colored-mnist, tu:PROTEINS.
     output
         Run folder; runs/NAME if not given.
     compare
         Also train the plain backbone and simple methods, and mix their answers with the memory's
         as far as the validation rows trust each.
+    memory
+        vote lets training rows answer beside the head, learned after the backbone; hma is the
+        paper's attention over a queue, learned rows and the batch.
     param
-        With --similarity dot: also train PARAM, the same blocks without a memory, to tell what
+        With --memory hma: also train PARAM, the same blocks without a memory, to tell what
         the memory adds; costs another training and is never deployed.
     deploy
         Who answers new rows: the mixture, or one of them alone. On a finished run another answer
@@ -103,7 +144,7 @@ def train(
     """
     options = RunOptions(
         source=source,
-        config=config,
+        config=_memory_config(memory, vote, paper),
         recipe=recipe.fixed(),
         preparation=preparation,
         seed=seed,
@@ -111,8 +152,7 @@ def train(
         **vars(backbone),
     )
     terminal = Terminal()
-    named = Path("runs") / (Path(source).stem or source).replace(":", "-")
-    folder = output_folder(output or named)
+    folder = output_folder(output or Path("runs") / _run_name(source))
     progress = progress_for_terminal(lines=True)
     how: dict[str, Any] = {
         "compare": compare,

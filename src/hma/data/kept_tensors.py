@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from hma.data.location import cache_folder
-from hma.feature_file import read_features, write_features
-from hma.files import FileError, expect_regular
+from hma.io.feature_file import read_features, write_features
+from hma.io.files import FileError, expect_regular
 
 Tensors = dict[str, Tensor]
 

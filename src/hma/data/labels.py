@@ -11,6 +11,8 @@ from torch import Tensor
 from hma.errors import UserError
 
 SHOWN = 10
+MANY_NUMBERS = 20
+"""Numbers that are rather values of a quantity than classes."""
 
 
 def class_names(labels: Iterable[str]) -> tuple[str, ...]:
@@ -50,21 +52,25 @@ def expect_learnable(labels: Sequence[str]) -> None:
             "or more: check the target, or add rows of another class"
         )
     alone = [name for name in names if counts[name] == 1]
+    numbers = all(finite_number(name) is not None for name in names)
+    continuous = numbers and (len(alone) > len(names) / 2 or is_quantity(names))
+    quantity = "; is the target a quantity rather than a class? Then use --task regression"
+    hint = quantity if continuous else ""
     if len(alone) == 1:
         raise UserError(
             f"class {alone[0]!r} has one row only, so it cannot be both learned and tested; add "
-            "rows of that class or remove it"
+            f"rows of that class or remove it{hint}"
         )
     if alone:
-        continuous = len(alone) > len(counts) / 2 and all(
-            finite_number(name) is not None for name in alone
-        )
-        quantity = "; is the target a quantity rather than a class? Then use --task regression"
-        hint = quantity if continuous else ""
         raise UserError(
             f"{len(alone)} of {len(counts)} classes have one row only ({listed(alone)}), so they "
             f"cannot be both learned and tested; add rows or remove these classes{hint}"
         )
+
+
+def is_quantity(names: Sequence[str]) -> bool:
+    """Tell whether classes are so many numbers that they are probably values of a quantity."""
+    return len(names) >= MANY_NUMBERS and all(finite_number(name) is not None for name in names)
 
 
 def expect_rows(labels: Sequence[object]) -> None:

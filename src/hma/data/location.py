@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import copyfileobj
 
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.io.files import written_whole
 
 TIMEOUT = 60
 

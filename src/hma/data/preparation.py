@@ -14,7 +14,7 @@ from hma.data.options import PreparationOptions
 from hma.data.source import Source
 from hma.data.task import Batch, Kind, Split
 from hma.errors import UserError
-from hma.json_files import Default, checked
+from hma.io.json_files import Default, checked
 from hma.targets import Classes, Target, target_from_json
 
 FORMAT = 1
@@ -32,7 +32,7 @@ class Preparation(ABC):
     """Everything learned from the training rows that a prediction needs again.
 
     A subclass is a dataclass of numbers, texts and tuples of them; ``fields_in_json`` says what
-    its fields look like there, see :func:`hma.json_files.checked`.
+    its fields look like there, see :func:`hma.io.json_files.checked`.
 
     Args:
         classes: Names of the classes in the order of their ids, or of several labels, or of the

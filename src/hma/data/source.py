@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hma.data.task import Kind
 from hma.errors import UserError
-from hma.files import file_sha256
+from hma.io.files import file_sha256
 from hma.targets import Classes
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from hma.data.sets.by_name import BUILTINS, builtin_source, is_builtin
 from hma.data.source import Source
 from hma.data.table.files import TableFile, is_table
 from hma.data.task import Batch
+from hma.data.text.column import TextColumn
 from hma.data.text.files import TextFile
 from hma.errors import UserError
-from hma.files import expect_regular
+from hma.io.files import expect_regular
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class HowToRead:
     aim: Aim | None
     skip_bad_files: bool
     skip_missing_labels: bool
+    encoding: str | None
+    text: str | None
 
 
 class Reader(NamedTuple):
@@ -44,14 +47,19 @@ def _table(how: HowToRead) -> Source:
     if how.aim is not None and not how.columns:
         raise UserError(f"task {how.aim!r} needs a target; name its column with --target")
     kind = label_kind_for(how.aim, max(len(how.columns), 1))
-    return TableFile(how.path, how.columns, label_kind=kind)
+    table = TableFile(how.path, how.columns, label_kind=kind, encoding=how.encoding)
+    table.skip_missing_labels = how.skip_missing_labels
+    return table if how.text is None else TextColumn(table, how.text)
 
 
 def _images(how: HowToRead) -> Source:
     """Open a folder of classes, or one of splits that hold such folders."""
     folders = split_folders(how.path)
     if not folders:
-        return _with_one_label(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how)
+        only = _with_one_label(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how)
+        if only.name == "train":
+            only.name = how.path.resolve().parent.name or only.name
+        return only
     opened = {
         name: _with_one_label(ImageFolder(folder, skip_bad_files=how.skip_bad_files), how)
         for name, folder in folders.items()
@@ -74,7 +82,7 @@ READERS = (
         _images,
     ),
     Reader(
-        "a CSV or Parquet file with --target COLUMN",
+        "a CSV or Parquet file with --target COLUMN and perhaps --text COLUMN",
         lambda path: is_table(path) and path.is_file(),
         _table,
     ),
@@ -91,9 +99,10 @@ READERS = (
     Reader(
         'a .jsonl of {"text": ..., "label": ...}',
         lambda path: path.suffix.lower() in (".jsonl", ".ndjson"),
-        lambda how: _with_one_label(TextFile(how.path), how),
+        lambda how: _with_one_label(TextFile(how.path, how.encoding), how),
     ),
 )
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 MAY_BE = ", ".join(reader.what for reader in READERS) + f", or one of {', '.join(BUILTINS)}"
 
 
@@ -105,6 +114,8 @@ def open_source(
     data_root: Path | None = None,
     skip_bad_files: bool = False,
     skip_missing_labels: bool = False,
+    encoding: str | None = None,
+    text: str | None = None,
     seed: int = 0,
 ) -> Source:
     """Open whatever SOURCE names: a file, a folder, or built-in data.
@@ -119,6 +130,9 @@ def open_source(
         data_root: Where built-in data is; ``$HMA_DATA`` or the cache folder if not given.
         skip_bad_files: Leave out images that cannot be read, and list them in ``skipped``.
         skip_missing_labels: Leave out rows without a label when a task is made.
+        encoding: How the characters of a CSV or ``.jsonl`` are written; UTF-8 if not given. Other
+            sources have none.
+        text: Column of texts to learn from, for tables; without it every column is a feature.
         seed: Decides built-in data that is made by chance, such as the colours of colored-mnist.
     """
     columns = (target,) if isinstance(target, str) else tuple(target or ())
@@ -135,13 +149,23 @@ def open_source(
         raise UserError(f"{str(spec)[:80]!r} cannot be opened: {error.strerror}") from error
     if not path.is_dir():
         expect_regular(path)
+    if path.suffix.lower() in SPREADSHEETS:
+        convert = f"pandas.read_excel({path.name!r}).to_csv({path.stem + '.csv'!r}, index=False)"
+        raise UserError(
+            f"{path} is a spreadsheet, which is not read; save it as CSV or Parquet, by hand or "
+            f'with python -c "import pandas; {convert}"'
+        )
     if not is_table(path) or not path.is_file():
         _no_target(str(spec), columns)
+        if text is not None:
+            raise UserError(
+                f"text names a column of a CSV or Parquet file, got {text!r} with {spec}; leave it "
+                "out"
+            )
     for reader in READERS:
         if reader.fits(path):
-            source = reader.open(
-                HowToRead(path, columns, task, skip_bad_files, skip_missing_labels)
-            )
+            how = (path, columns, task, skip_bad_files, skip_missing_labels, encoding, text)
+            source = reader.open(HowToRead(*how))
             source.skip_missing_labels = skip_missing_labels
             return source
     raise UserError(f"{path} is of no kind that can be read; SOURCE may be {MAY_BE}")
@@ -152,7 +176,8 @@ def stream(
 ) -> Iterator[Batch]:
     """Yield all rows of a source, prepared; memory does not grow with a CSV, JSONL or folder.
 
-    The ids of a batch are rows of the source; ``y`` is unknown where the source has no labels.
+    A source without rows yields no batch. The ids of a batch are rows of the source; ``y`` is
+    unknown where the source has no labels.
 
     Args:
         preparation: What was fitted at training.
@@ -162,7 +187,7 @@ def stream(
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, got {batch_size}")
     opened = open_source(source) if isinstance(source, str | Path) else source
-    return preparation.stream(opened, batch_size)
+    return (batch for batch in preparation.stream(opened, batch_size) if len(batch.ids))
 
 
 def _no_target(spec: str, columns: tuple[str, ...]) -> None:

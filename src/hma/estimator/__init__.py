@@ -1,14 +1,14 @@
 """HMA as a scikit-learn classifier and regressor; importing them needs scikit-learn."""
 
 try:
-    from hma.estimator.classifier import HMAClassifier
-    from hma.estimator.regressor import HMARegressor
+    from hma.estimator.classifier import MemoryClassifier
+    from hma.estimator.regressor import MemoryRegressor
 except ModuleNotFoundError as error:
     if error.name != "sklearn":
         raise
     raise ModuleNotFoundError(
-        "HMAClassifier and HMARegressor need scikit-learn: pip install 'scikit-learn>=1.6'",
+        "MemoryClassifier and MemoryRegressor need scikit-learn: pip install 'scikit-learn>=1.6'",
         name=error.name,
     ) from error
 
-__all__ = ["HMAClassifier", "HMARegressor"]
+__all__ = ["MemoryClassifier", "MemoryRegressor"]

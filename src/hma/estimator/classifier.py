@@ -1,4 +1,4 @@
-"""HMA as a scikit-learn classifier of tables, with one label per row or several."""
+"""A memory as a scikit-learn classifier of tables, with one label per row or several."""
 
 from typing import Any, Self, final
 
@@ -11,12 +11,12 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from hma.errors import UserError
 from hma.estimator.rows import Floats, WeightedRows, checked_weights, with_class_weight
 from hma.estimator.table_estimator import TableEstimator
-from hma.model import HMA
+from hma.model import MemoryModel
 from hma.targets import Classes, Target, YesNo
 
 
 @final
-class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
+class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     """Classify rows of numbers by a small network with a memory of the rows it was trained on.
 
     A row of weight 0 counts as absent and a row of weight 2 as there twice; the order of rows
@@ -31,21 +31,23 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             trained; a function from the number of input features to one; or None for an MLP
             of numbers in bins, :func:`hma.backbones.binned_mlp`.
         hidden: Widths of the MLP's hidden layers, where ``backbone`` is None.
-        similarity: 'distance' lets the training rows nearest to a row vote for their labels;
-            'dot' is the paper's attention over a queue, slots and the batch.
-        queue_size: Training rows kept in the real memory; None for all, for 'dot' 256.
-        slots_per_class: Learned rows of each class; None for none, for 'dot' 4.
+        memory: 'vote' lets the training rows nearest to a row vote for their labels
+            (:class:`hma.VotingMemory`); 'hma' is the paper's attention over a queue, slots and the
+            batch (:class:`hma.HMA`).
+        memory_size: Training rows kept; None for all, for 'hma' 256.
+        slots_per_class: Learned rows of each class; None for none, for 'hma' 4.
         slot_init: Where they start: 'normal', 'zeros', or at the training rows of each class:
             'samples', 'class_means', 'kmeans', 'distilled'.
-        contrastive: Weight of a supervised contrastive loss over rows and slots; 0 for none.
-        label_dim: For 'dot': width of the label part of a token; rounded up until ``num_heads``
+        contrastive: For 'hma': weight of a supervised contrastive loss over rows and slots; 0 for
+            none.
+        label_dim: For 'hma': width of the label part of a token; rounded up until ``num_heads``
             divides the whole token.
-        num_heads: For 'dot': attention heads in both reads.
-        dropout: For 'dot': dropout in both reads.
-        momentum: For 'dot': share of itself the encoder that writes the memory keeps per step.
-        ablation: For 'dot': which parts to use: 'hma' (all), 'rma', 'abd', 'abd+syn', 'abd+rma',
+        num_heads: For 'hma': attention heads in both reads.
+        dropout: For 'hma': dropout in both reads.
+        momentum: For 'hma': share of itself the encoder that writes the memory keeps per step.
+        ablation: For 'hma': which parts to use: 'hma' (all), 'rma', 'abd', 'abd+syn', 'abd+rma',
             'param'.
-        context: For 'dot': what a row sees of others in a prediction: 'alone' (nobody) or 'batch'
+        context: For 'hma': what a row sees of others in a prediction: 'alone' (nobody) or 'batch'
             (the ``batch_size`` rows around it).
         max_epochs: Passes over the training rows; None for 50, or as many as make 1,500 steps.
         batch_size: Rows per step.
@@ -66,7 +68,7 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     Example:
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = HMAClassifier(random_state=0).fit(X[::2], y[::2])
+        >>> model = MemoryClassifier(random_state=0).fit(X[::2], y[::2])
         >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
         True
     """
@@ -79,8 +81,8 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         backbone: Any = None,
         *,
         hidden: Any = (128, 128),
-        similarity: str = "distance",
-        queue_size: int | None = None,
+        memory: str = "vote",
+        memory_size: int | None = None,
         slots_per_class: int | None = None,
         slot_init: str = "normal",
         contrastive: float = 0.0,
@@ -208,7 +210,7 @@ class HMAClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _target(self, rows: WeightedRows) -> Target:
         return (YesNo if self._several else Classes)(len(self.classes_))
 
-    def _serve(self, model: HMA) -> None:
+    def _serve(self, model: MemoryModel) -> None:
         super()._serve(model)
         self._several = isinstance(model.target, YesNo)
 

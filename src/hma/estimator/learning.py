@@ -14,13 +14,12 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from hma.encoded_rows import EncodedRows
 from hma.estimator.rows import WeightedRows
-from hma.key_learning import learn_memory
+from hma.memory.encoded_rows import EncodedRows
+from hma.memory.slots import drawn_rows
 from hma.metrics import temperature_for
-from hma.model import HMA
-from hma.row_order import SerialCorrelation
-from hma.slots import drawn_rows
+from hma.model import MemoryModel
+from hma.questions.row_order import SerialCorrelation
 from hma.training import Recipe
 from hma.training.calibration import cool
 from hma.training.optimizer import make_optimizer
@@ -72,7 +71,7 @@ def seed_of_epoch(seed: int, epoch: int) -> int:
 
 
 def train_epochs(
-    model: HMA,
+    model: MemoryModel,
     rows: TensorRows,
     held_out: TensorRows | None,
     recipe: Recipe,
@@ -107,13 +106,15 @@ def train_epochs(
         model.load_state_dict(kept)
         logits = logits_of(model, held_out.x, recipe.batch_size)
         cool(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
-    if model.config.mixes:
-        kept_out = None if held_out is None else _encoded(model, held_out)
-        learn_memory(model, _encoded(model, rows), kept_out, seed=seed)
+    model.after_training(
+        lambda: encode_rows(model, rows),
+        lambda: None if held_out is None else encode_rows(model, held_out),
+        seed=seed,
+    )
 
 
 @torch.no_grad()
-def _encoded(model: HMA, rows: TensorRows) -> EncodedRows:
+def encode_rows(model: MemoryModel, rows: TensorRows) -> EncodedRows:
     """Return rows as the backbone encodes them."""
     model.eval()
     parts = [model.backbone(part.x) for part in rows.parts(ROWS_AT_ONCE)]
@@ -121,7 +122,7 @@ def _encoded(model: HMA, rows: TensorRows) -> EncodedRows:
 
 
 def train_epoch(
-    model: HMA,
+    model: MemoryModel,
     optimizer: Optimizer,
     rows: TensorRows,
     recipe: Recipe,
@@ -131,8 +132,6 @@ def train_epoch(
     """Take one pass over ``rows`` in as many batches as ``rates``; return the mean loss.
 
     A loss that is not finite ends the pass and is returned.
-
-    A memory that learned meanwhile then holds all of them as the weights of now encode them.
 
     Order and dropout follow from ``seed`` alone. Weights are not divided by their sum over the
     batch: a batch of light rows makes a small step.
@@ -144,7 +143,7 @@ def train_epoch(
     order = torch.randperm(len(rows.y)).tensor_split(len(rates))
     for places, rate in zip(order, rates, strict=True):
         batch = rows.at(places.to(rows.y.device))
-        output = model.output(batch.x, ids=batch.ids)
+        output = model.output(batch.x)
         each = model.losses(output, batch.y, ids=batch.ids)
         loss = (each * batch.weight).mean()
         value = float(loss.detach())
@@ -158,34 +157,28 @@ def train_epoch(
             clip_grad_norm_(model.parameters(), recipe.clip_norm)
         optimizer.step()
         total += value * len(places)
-        if model.config.mixes:
-            continue
-        known = output.features.detach() if model.config.votes else None
-        model.remember(batch.x, batch.y, features=known, ids=batch.ids)
-    if model.config.votes and not model.config.mixes:
-        parts = ((part.x, part.y, part.ids) for part in rows.parts(ROWS_AT_ONCE))
-        model.refresh(parts, new=False)
+        model.after_step(batch.x, batch.y, ids=batch.ids)
     return total / len(rows.y)
 
 
-def _start_slots(model: HMA, rows: TensorRows) -> None:
+def _start_slots(model: MemoryModel, rows: TensorRows) -> None:
     """Start slots from rows, where they are to and have not yet."""
     learned = model.synthetic
-    if learned is not None and learned.waits and not model.config.mixes:
+    if learned is not None and model.waits_for_rows:
         places = drawn_rows(rows.y.cpu(), model.target, learned.slots_per_class)
         parts = rows.at(places.to(rows.y.device)).parts(ROWS_AT_ONCE)
         model.start_slots((part.x, part.y) for part in parts)
 
 
 @torch.no_grad()
-def logits_of(model: HMA, x: Tensor, batch_size: int) -> Tensor:
+def logits_of(model: MemoryModel, x: Tensor, batch_size: int) -> Tensor:
     """Return the logits of ``x`` in eval mode, part by part; ``batch_size`` rows see each other."""
     model.eval()
     size = batch_size if model.context == "batch" else ROWS_AT_ONCE
     return torch.cat([model(part) for part in torch.split(x, size)])
 
 
-def answers_of(model: HMA, x: Tensor, batch_size: int) -> Tensor:
+def answers_of(model: MemoryModel, x: Tensor, batch_size: int) -> Tensor:
     """Return the logits of new rows; warn where rows that see each other come in an order."""
     logits = logits_of(model, x, batch_size)
     if model.context == "batch":
@@ -195,7 +188,7 @@ def answers_of(model: HMA, x: Tensor, batch_size: int) -> Tensor:
     return logits
 
 
-def mean_loss(model: HMA, rows: TensorRows, batch_size: int) -> float:
+def mean_loss(model: MemoryModel, rows: TensorRows, batch_size: int) -> float:
     """Return the weighted mean loss in eval mode."""
     each = model.target.loss(logits_of(model, rows.x, batch_size), rows.y)
     return float((each * rows.weight).sum() / rows.weight.sum())

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from hma.estimator.rows import WeightedRows
-from hma.explain import Explanation
 from hma.methods.simple.logistic import fitted_line
-from hma.shares import fitted_shares
+from hma.questions.explain import Explanation
 from hma.targets import Classes, Number, Target
+from hma.vote.shares import fitted_shares
 
 STRENGTH = 1.0
 """Inverse weight of the penalty: scikit-learn's; a few held-out rows would choose it badly."""

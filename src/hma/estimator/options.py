@@ -11,16 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from hma.attention.config import ABLATIONS, HMAConfig
 from hma.backbones import binned_mlp
-from hma.config import ABLATIONS, HMAConfig
 from hma.errors import UserError, reason, wrong_choice
 from hma.training import Recipe, UserRecipe
+from hma.vote.config import VoteConfig
 
-VOTING = ("queue_size", "slots_per_class", "slot_init", "contrastive")
-SIZES = (*VOTING, "label_dim", "num_heads", "dropout", "momentum")
+VOTING = ("memory_size", "slots_per_class", "slot_init")
+PAPER = ("slots_per_class", "slot_init", "contrastive", "label_dim", "num_heads", "dropout",
+         "momentum")  # fmt: skip
 PAPER_SIZES = {"queue_size": 256, "slots_per_class": 4}
 """Sizes of the paper's memories where none are given."""
-SIMILARITIES, CONTEXTS = ("distance", "dot"), ("alone", "batch")
+MEMORIES, CONTEXTS = ("vote", "hma"), ("alone", "batch")
 
 
 @dataclass(frozen=True)
@@ -65,23 +67,24 @@ def training_of(estimator: str, options: dict[str, Any]) -> TrainingOptions:
     return TrainingOptions(recipe.fixed(), float(fraction) if options["early_stopping"] else None)
 
 
-def config_of(options: dict[str, Any], feature_dim: int) -> HMAConfig:
-    """Return the model's configuration: rows that vote by distance, or the paper's attention."""
-    row, context, similarity = options["ablation"], options["context"], options["similarity"]
+def config_of(options: dict[str, Any], feature_dim: int) -> HMAConfig | VoteConfig:
+    """Return the configuration of the memory: rows that vote, or the paper's attention."""
+    row, context, contrastive = (options[name] for name in ("ablation", "context", "contrastive"))
     for name, allowed in (
-        ("similarity", SIMILARITIES), ("ablation", tuple(ABLATIONS)), ("context", CONTEXTS),
+        ("memory", MEMORIES), ("ablation", tuple(ABLATIONS)), ("context", CONTEXTS),
     ):  # fmt: skip
         if options[name] not in allowed:
             raise UserError(wrong_choice(name, options[name], allowed))
-    if similarity == "dot":
+    if options["memory"] == "hma":
         return _papers(options, feature_dim)
-    if row != "hma" or context != "alone":
+    if row != "hma" or context != "alone" or contrastive:
         raise UserError(
-            "similarity='distance' has no ablation and answers each row alone, got "
-            f"ablation={row!r} and context={context!r}; set similarity='dot'"
+            "memory='vote' has no ablation and no contrastive loss, and answers each row alone, "
+            f"got ablation={row!r}, contrastive={contrastive!r} and context={context!r}; set "
+            "memory='hma'"
         )
     given = {name: _plain(options[name]) for name in VOTING if options[name] is not None}
-    return HMAConfig(context=context, **given)
+    return VoteConfig.from_dict(given)
 
 
 def _papers(options: dict[str, Any], feature_dim: int) -> HMAConfig:
@@ -90,8 +93,10 @@ def _papers(options: dict[str, Any], feature_dim: int) -> HMAConfig:
     Sizes that the ablation turns off are those of the ablation, whatever the options say.
     """
     row = options["ablation"]
-    given = PAPER_SIZES | {name: value for name, value in options.items() if value is not None}
-    free = {name: _plain(given[name]) for name in SIZES if name not in ABLATIONS[row]}
+    asked = options | {"queue_size": options["memory_size"]}
+    given = PAPER_SIZES | {name: value for name, value in asked.items() if value is not None}
+    fixed = ABLATIONS[row]
+    free = {name: _plain(given[name]) for name in ("queue_size", *PAPER) if name not in fixed}
     config = HMAConfig.ablation(row, context=options["context"], **free)
     short = -(feature_dim + config.label_dim) % config.num_heads
     if short and "label_dim" not in free:

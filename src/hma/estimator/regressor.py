@@ -1,4 +1,4 @@
-"""HMA as a scikit-learn regressor of tables."""
+"""A memory as a scikit-learn regressor of tables."""
 
 from typing import Any, Self, final
 
@@ -14,16 +14,16 @@ from hma.targets import Number, Target
 
 
 @final
-class HMARegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
+class MemoryRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     """Predict a number from rows of numbers, with a memory of the rows it was trained on.
 
-    Options, weights of rows and ``random_state`` are those of :class:`hma.HMAClassifier`; there
+    Options, weights of rows and ``random_state`` are those of :class:`hma.MemoryClassifier`; there
     are no classes to weigh. The loss is the squared error in units of the standard deviation.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
         >>> X, y = load_diabetes(return_X_y=True)
-        >>> model = HMARegressor(max_epochs=20, random_state=0).fit(X[::2], y[::2])
+        >>> model = MemoryRegressor(max_epochs=20, random_state=0).fit(X[::2], y[::2])
         >>> bool(model.score(X[1::2], y[1::2]) > 0.3)
         True
     """

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 
-from hma.checkpoint import load as load_model
-from hma.checkpoint import save as save_model
-from hma.checkpoint_files import FORMAT, CheckpointError, read_description, saving
 from hma.errors import UserError
 from hma.estimator.linear_part import LinearPart
 from hma.estimator.options import backbone_of, device_of
-from hma.files import FileError
-from hma.json_files import RESTORE, finite_or_none, none_to_nan, write_json
-from hma.tensor_files import read_tensors, write_tensors
+from hma.io.checkpoint import load as load_model
+from hma.io.checkpoint import save as save_model
+from hma.io.checkpoint_files import FORMAT, CheckpointError, read_description, saving
+from hma.io.files import FileError
+from hma.io.json_files import RESTORE, finite_or_none, none_to_nan, write_json
+from hma.io.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from hma.estimator.table_estimator import TableEstimator
@@ -231,9 +231,9 @@ def _read(folder: Path) -> dict[str, Any]:
     target = folder / DESCRIPTION
     absent = (
         f"{folder} holds no estimator: it has no {DESCRIPTION}; name a folder that "
-        "HMAClassifier.save or HMARegressor.save wrote"
+        "MemoryClassifier.save or MemoryRegressor.save wrote"
     )
-    description = read_description(target, SHAPE, absent=absent)
+    description = read_description(target, SHAPE, absent=absent, sealed=True)
     if not MODEL.fullmatch(description["model"]):
         raise CheckpointError(f"{target} is damaged: it names no model; {RESTORE}")
     return description

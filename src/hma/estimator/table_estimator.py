@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +17,9 @@ from torch.optim import Optimizer
 from hma.backbones.binned_mlp import BinnedMLP
 from hma.errors import UserError
 from hma.estimator.learning import (
+    TensorRows,
     answers_of,
+    encode_rows,
     logits_of,
     on_device,
     own_randomness,
@@ -37,8 +38,9 @@ from hma.estimator.rows import (
     hold_out,
 )
 from hma.estimator.table_options import TableOptions
-from hma.explain import Explanation, explain
-from hma.model import HMA
+from hma.methods.memory import memory_model
+from hma.model import MemoryModel
+from hma.questions.explain import Explanation, explain
 from hma.targets import Target
 from hma.training.optimizer import make_optimizer
 
@@ -47,11 +49,12 @@ class TableEstimator(TableOptions, ABC):
     """Learn from rows of numbers by a network with a memory; a subclass says what a label is.
 
     Args:
-        backbone, hidden, ...: As :class:`hma.HMAClassifier` and :class:`hma.HMARegressor` say.
+        backbone, hidden, ...: As those of :class:`hma.MemoryClassifier` and
+            :class:`hma.MemoryRegressor`.
     """
 
     n_features_in_: int
-    model_: HMA
+    model_: MemoryModel
     scaler_: StandardScaler | None
     linear_: LinearPart | None
     n_iter_: int
@@ -119,15 +122,14 @@ class TableEstimator(TableOptions, ABC):
         rows, recipe = self._rows(x, y, weight), training.recipe
         with own_randomness(self._device):
             begun = hasattr(self, "model_")
-            model = self.model_.float() if begun else self._build(rows, together=True)
+            model = self.model_.float() if begun else self._build(rows)
             if self._optimizer is None:
                 self._optimizer = make_optimizer(model, recipe)
             rates = [recipe.lr] * -(-len(rows.labels) // recipe.batch_size)
             seed = seed_of_epoch(self._seed, self.n_iter_)
             given = on_device(rows, self._device)
             self._note(train_epoch(model, self._optimizer, given, recipe, rates, seed))
-            if model.config.mixes:  # its keys are learned; rows are all that is new
-                model.eval().refresh([(given.x, given.y, given.ids)])
+            self._add_to_memory(model, given, begun=begun)
         self.linear_ = None
         self._serve(model)
         return self
@@ -161,17 +163,23 @@ class TableEstimator(TableOptions, ABC):
         self.rows_seen_ += len(x)
         return self._weighted(rows)
 
-    def _build(self, rows: WeightedRows, *, together: bool = False) -> HMA:
-        """Return a new model; ``together`` has keys learn with the backbone, row by row."""
+    def _add_to_memory(self, model: MemoryModel, rows: TensorRows, *, begun: bool) -> None:
+        """Let a memory that is learned apart learn its keys from the first rows, then keep more."""
+        encoded = encode_rows(model, rows)
+        if not begun:
+            model.after_training(lambda: encoded, lambda: None, seed=self._seed)
+        elif not model.keeps_rows_of_steps:
+            model.remember(None, rows.y, features=encoded.features, ids=rows.ids)
+
+    def _build(self, rows: WeightedRows) -> MemoryModel:
+        """Return a new model."""
         torch.manual_seed(self._seed)
         backbone = backbone_of(self.backbone, self.hidden, self.n_features_in_).to(self._device)
         if self.backbone is None and isinstance(backbone, BinnedMLP):
             backbone.fit(torch.from_numpy(rows.x))
         width = width_of(backbone, self.n_features_in_, self._device)
         config = config_of(self.get_params(deep=False), width)
-        if together and config.mixes:
-            config = replace(config, vote="added")
-        model = HMA(backbone, config=config, target=self._target(rows), feature_dim=width)
+        model = memory_model(backbone, config, self._target(rows), width)
         return model.to(self._device)
 
     def _note(self, loss: float, validation: float | None = None) -> None:
@@ -190,7 +198,7 @@ class TableEstimator(TableOptions, ABC):
         if self.verbose:
             print(line, flush=True)
 
-    def _serve(self, model: HMA) -> None:
+    def _serve(self, model: MemoryModel) -> None:
         """Take ``model`` for predictions, in float64 where that is cheap.
 
         In float32 the last digits of a row depend on the rows computed beside it.

@@ -9,7 +9,8 @@ class TableOptions(BaseEstimator):  # type: ignore[misc]
     """Keep options as they are given; they are checked when training starts.
 
     Args:
-        backbone, hidden, ...: As :class:`hma.HMAClassifier` and :class:`hma.HMARegressor` say.
+        backbone, hidden, ...: As those of :class:`hma.MemoryClassifier` and
+            :class:`hma.MemoryRegressor`.
     """
 
     def __init__(
@@ -17,8 +18,8 @@ class TableOptions(BaseEstimator):  # type: ignore[misc]
         backbone: Any = None,
         *,
         hidden: Any = (128, 128),
-        similarity: str = "distance",
-        queue_size: int | None = None,
+        memory: str = "vote",
+        memory_size: int | None = None,
         slots_per_class: int | None = None,
         slot_init: str = "normal",
         contrastive: float = 0.0,
@@ -42,8 +43,8 @@ class TableOptions(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.backbone = backbone
         self.hidden = hidden
-        self.similarity = similarity
-        self.queue_size = queue_size
+        self.memory = memory
+        self.memory_size = memory_size
         self.slots_per_class = slots_per_class
         self.slot_init = slot_init
         self.contrastive = contrastive

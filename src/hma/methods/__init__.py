@@ -6,11 +6,11 @@ from hma.methods.erm import erm
 from hma.methods.invariance import ib_irm, irm, random_environments, vrex
 from hma.methods.layer_norm import layer_norm
 from hma.methods.learner import Learner, Method, OutputModule
-from hma.methods.memory import with_hma
+from hma.methods.memory import with_memory
 from hma.methods.nearest import knn
 from hma.methods.npt import npt
 from hma.methods.subgraphs import asap, ciga, dir_, edge_scores
-from hma.output import Output
+from hma.model import Output
 
 __all__ = [
     "Learner",
@@ -35,5 +35,5 @@ __all__ = [
     "random_environments",
     "subgraph",
     "vrex",
-    "with_hma",
+    "with_memory",
 ]

@@ -9,7 +9,7 @@ from hma.checks import feature_dim_of
 from hma.data import Batch, Task
 from hma.errors import UserError
 from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
-from hma.output import Output
+from hma.model import Output
 
 
 @final

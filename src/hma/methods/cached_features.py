@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hma.backbones.frozen import Frozen
 from hma.data import Batch, Split, Task, tensors_of
 from hma.errors import UserError
-from hma.feature_file import FORMAT, Tensors, add, read_features, write_features
+from hma.io.feature_file import FORMAT, Tensors, add, read_features, write_features
 from hma.methods.learner import Learner
 
 PROBED_ROWS, PROBED_EPOCHS = 16, 3

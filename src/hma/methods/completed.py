@@ -5,11 +5,11 @@ from typing import Any, cast, final
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from hma.added_classes import SILENT, completed
 from hma.backbones.frozen import Frozen
 from hma.methods.learner import Learner, OutputModule
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Target
+from hma.vote.added_classes import SILENT, complete_head
 
 
 @final
@@ -35,7 +35,7 @@ class CompletedModule(OutputModule):
         own = cast("OutputModule", self.module).output(x, features)
         said = cast("OutputModule", self.memory).output(x, features).logits.log_softmax(dim=1)
         padded = pad(own.logits, (0, self.target.beyond_head), value=SILENT)
-        return Output(completed(padded, said.to(padded.dtype), self.target), own.features)
+        return Output(complete_head(padded, said.to(padded.dtype), self.target), own.features)
 
 
 @final

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hma.checks import feature_dim_of
 from hma.data import Task
 from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
-from hma.output import Output
+from hma.model import Output
 
 
 @final

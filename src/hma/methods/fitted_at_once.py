@@ -13,7 +13,7 @@ class FittedAtOnce(Learner):
 
     What is fitted lies in parameters and buffers of the module, so that its weights are saved and
     loaded as those of any learner; buffers whose length the rows decide belong into a
-    :class:`hma.growing.Growing`.
+    :class:`hma.memory.growing.Growing`.
     """
 
     packages: tuple[str, ...] = ()

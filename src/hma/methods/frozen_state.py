@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from hma.backbones.frozen import Frozen
-from hma.feature_file import add
+from hma.io.feature_file import add
 
 
 def frozen_state(module: nn.Module) -> dict[str, Tensor]:

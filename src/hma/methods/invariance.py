@@ -20,7 +20,7 @@ from hma.methods.penalties import (
     row_gradients,
 )
 from hma.methods.wrapping import WrappedLearner, WrappedModule
-from hma.output import Output
+from hma.model import Output
 
 Penalty = Literal["gradient", "variance"]
 REMEDY = (
@@ -121,7 +121,7 @@ def irm(method: Method, *, weight: float, warmup_steps: int = 0) -> Method:
     """Return ``method`` with the gradient penalty of invariant risk minimisation (IRMv1).
 
     Args:
-        method: Method to wrap, such as ``erm(backbone)`` or ``with_hma(backbone, config)``.
+        method: Method to wrap, such as ``erm(backbone)`` or ``with_memory(backbone, config)``.
         weight: What the penalty counts.
         warmup_steps: Steps before it counts that much; until then it counts once.
     """

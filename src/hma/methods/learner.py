@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hma.data import Batch, Split, Task
 from hma.errors import UserError
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Target
 
 BackboneFactory = Callable[[Task], nn.Module]

@@ -1,22 +1,22 @@
-"""Heterogeneous memory on any backbone: the paper's rows, by configuration."""
+"""A memory on any backbone, by its configuration."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, cast, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hma.config import Context, HMAConfig
+from hma.attention.config import HMAConfig
+from hma.attention.hma import HMA
 from hma.data import Batch, Split, Task
-from hma.encoded_rows import EncodedRows
 from hma.errors import UserError
-from hma.key_learning import learn_memory
-from hma.keyed_rows import KeyedRows
+from hma.memory.encoded_rows import EncodedRows
+from hma.memory.slots import drawn_rows
 from hma.methods.learner import BackboneFactory, Learner, Method
-from hma.model import HMA
-from hma.momentum import evaluating, trains
-from hma.output import Output
-from hma.slots import drawn_rows
+from hma.model import Context, MemoryModel, Output
+from hma.targets import Target
+from hma.vote.config import VoteConfig
+from hma.vote.voting_memory import VotingMemory
 
 SEEING_THE_BATCH = ("batch", "batch-sorted", "alone")
 """Contexts of a method whose rows see their batch: shuffled rows, rows in order, each by itself."""
@@ -27,13 +27,17 @@ ENCODED_AT_ONCE = 256
 """Training rows that are encoded at a time, where all of them are written again."""
 
 
+MODELS: dict[type, type[HMA] | type[VotingMemory]] = {HMAConfig: HMA, VoteConfig: VotingMemory}
+"""Configuration -> the model that it is of."""
+
+
 @final
 class WithMemory(Learner):
-    """The target's loss on an HMA model; every step writes its batch into the real memory.
+    """The target's loss on a model with a memory, which is written or learned when it wants.
 
-    Without a momentum encoder (nothing in the backbone trains, or ``momentum=0``) a backbone that
-    stays in eval mode, as ``hma.backbones.Frozen`` and a partly tuned ViT do, runs once per step:
-    its features of the forward pass are those that are written.
+    Where the features of a step are those that the memory is to store (nothing in the backbone
+    trains, and it stays in eval mode, as ``hma.backbones.Frozen`` and a partly tuned ViT do), the
+    backbone runs once per step.
 
     Args:
         model: What is trained.
@@ -44,11 +48,11 @@ class WithMemory(Learner):
 
     contexts_share_features = True
 
-    def __init__(self, model: HMA, *, alone: bool = False, anchors: int = 0) -> None:
+    def __init__(self, model: MemoryModel, *, alone: bool = False, anchors: int = 0) -> None:
         super().__init__(model, model.target)
         self.model, self.anchors = model, anchors
         self.contexts = ("alone",)
-        if model.config.sees_batch:
+        if model.sees_batch:
             self.contexts = (
                 SEEING_THE_BATCH[-1:] + SEEING_THE_BATCH[:-1] if alone else SEEING_THE_BATCH
             )
@@ -57,31 +61,29 @@ class WithMemory(Learner):
 
     def forward(self, batch: Batch) -> Output:
         """Return logits and features; in training they may wait for :meth:`after_step`."""
-        output = self.run(batch.x, batch.features, batch.ids)
-        keep = self.model.training and _writes_what_it_reads(self.model)
+        output = self.run(batch.x, batch.features)
+        keep = self.model.training and self.model.keeps_step_features
         self._encoded = (batch.x, output.features.detach()) if keep else None
         return output
 
     def losses(self, output: Output, batch: Batch) -> Tensor:
-        """Return the loss of each row, with its share of contrast."""
+        """Return the loss of each row."""
         return self.model.losses(output, batch.y, ids=batch.ids)
 
     def after_step(self, batch: Batch) -> None:
-        """Write the real rows of the batch into the queue and move the momentum encoder."""
-        if self.model.config.mixes:
-            return  # rows are written once, when training is over
+        """Give the memory the real rows of the batch."""
         x, features = self._encoded or (None, None)
         self._encoded = None
         known = batch.features
         if known is None and x is batch.x:
             known = features
         made = None if batch.mixed is None else batch.mixed.made
-        self.model.remember(batch.x, batch.y, features=known, ids=batch.ids, ignore=made)
+        self.model.after_step(batch.x, batch.y, features=known, ids=batch.ids, ignore=made)
 
     def before_training(self, train: Split, tick: Callable[[], None]) -> None:
         """Start slots from training rows as the weights of now encode them, where they are to."""
         learned = self.model.synthetic
-        if learned is None or not learned.waits or self.model.config.mixes:
+        if learned is None or not self.model.waits_for_rows:
             return
         places = drawn_rows(train.labels, self.target, learned.slots_per_class)
         encoded = list(self._encode(train, places, tick))
@@ -90,22 +92,11 @@ class WithMemory(Learner):
         self.model.set_slots(self.model.config.slot_init, features, labels)
 
     def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
-        """Encode anchors, and rows that vote by distance, again with the weights of now.
-
-        A memory with a bound keeps the rows it has, so that doing it twice is doing it once.
-        """
+        """Encode anchors again with the weights of now."""
         if ANCHORS in self.contexts:
+            assert isinstance(self.model, HMA)
             encoded = self._encode(train, anchor_places(len(train), self.anchors), tick)
             self.model.set_anchors(features=torch.cat([features for _, features in encoded]))
-        store = self.model.real.queue if self.model.real is not None else None
-        if not isinstance(store, KeyedRows) or self.model.config.mixes:
-            return
-        if not trains(self.model.backbone) and int(store.written) >= len(train):
-            return  # what is stored is what the backbone gives
-        for batch, features in self._encode(train, torch.arange(len(train)), tick):
-            unknown = store.find(batch.ids) < 0 if store.bound is not None else None
-            self.model.remember(batch.x, batch.y, features=features, ids=batch.ids, ignore=unknown)
-        store.trim()
 
     @torch.no_grad()
     def _encode(
@@ -113,10 +104,10 @@ class WithMemory(Learner):
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Yield rows and their features in eval mode, part by part."""
         for part in torch.split(places, ENCODED_AT_ONCE):
-            batch = split.batch(part).to(self.model.anchors.device)
+            batch = split.batch(part).to(self.model.device)
             features = batch.features
             if features is None:
-                with evaluating(self.model.backbone):
+                with self.model.reading():
                     features = self.model.backbone(batch.x)
             yield batch, features
             tick()
@@ -124,15 +115,19 @@ class WithMemory(Learner):
     def after_training(
         self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
     ) -> dict[str, Any]:
-        """Remember the training rows and learn their keys, where that is done apart."""
-        if not self.model.config.mixes:
-            return {}
-        rows = self._encoded_rows(task.train, tick)
-        if weight is not None:
-            own = 1.0 if rows.weight is None else rows.weight
-            rows = rows._replace(weight=own * weight.to(rows.features.device))
-        held_out = self._encoded_rows(task.validation, tick) if len(task.validation) else None
-        return learn_memory(self.model, rows, held_out, seed=seed, tick=tick)
+        """Let the memory learn what it learns when backbone and head are trained."""
+
+        def rows() -> EncodedRows:
+            found = self._encoded_rows(task.train, tick)
+            if weight is None:
+                return found
+            own = 1.0 if found.weight is None else found.weight
+            return found._replace(weight=own * weight.to(found.features.device))
+
+        def held_out() -> EncodedRows | None:
+            return self._encoded_rows(task.validation, tick) if len(task.validation) else None
+
+        return self.model.after_training(rows, held_out, seed=seed, tick=tick)
 
     def _encoded_rows(self, split: Split, tick: Callable[[], None]) -> EncodedRows:
         found = self._encode(split, torch.arange(len(split)), tick)
@@ -146,17 +141,6 @@ class WithMemory(Learner):
         self.model.context = cast("Context", context.removesuffix("-sorted"))
 
 
-def _writes_what_it_reads(model: HMA) -> bool:
-    """Return whether the features of the step are those that the memory would be given after it."""
-    # DIFF[paper 3.2]: with momentum=0 and a backbone that trains, the features are those of before
-    # the step, as those of any momentum encoder are; encoding again would double the cost.
-    if model.config.votes:
-        return True
-    if model.momentum_encoder is not None:
-        return False
-    return not any(part.training for part in model.backbone.modules())
-
-
 def anchor_places(rows: int, count: int) -> Tensor:
     """Return which of so many training rows are the anchors: drawn by their number alone.
 
@@ -167,14 +151,18 @@ def anchor_places(rows: int, count: int) -> Tensor:
     return torch.randperm(rows, generator=torch.Generator().manual_seed(rows))[:count]
 
 
-def with_hma(
-    backbone: BackboneFactory, config: HMAConfig, *, alone: bool = False, anchors: int = 0
+def with_memory(
+    backbone: BackboneFactory,
+    config: HMAConfig | VoteConfig,
+    *,
+    alone: bool = False,
+    anchors: int = 0,
 ) -> Method:
-    """Return the method that gives ``backbone`` the memories of ``config``.
+    """Return the method that gives ``backbone`` the memory of ``config``.
 
     Args:
         backbone: Makes the encoder.
-        config: Sizes and switches.
+        config: Which memory, and its sizes.
         alone: Select epochs in context 'alone' instead of the paper's 'batch'.
         anchors: Training rows of the context 'anchors', see :class:`WithMemory`.
     """
@@ -183,7 +171,26 @@ def with_hma(
 
     def build(task: Task, seed: int) -> WithMemory:
         torch.manual_seed(seed)
-        model = HMA(backbone(task), config=config, target=task.target)
+        model = memory_model(backbone(task), config, task.target)
         return WithMemory(model, alone=alone, anchors=anchors)
 
     return build
+
+
+def memory_model(
+    backbone: nn.Module,
+    config: HMAConfig | VoteConfig,
+    target: Target,
+    feature_dim: int | None = None,
+) -> MemoryModel:
+    """Return the model that a configuration is of.
+
+    Args:
+        backbone: The encoder.
+        config: Which memory, and its sizes.
+        target: What a label is.
+        feature_dim: Width of the features, where the backbone does not say.
+    """
+    build: Any = MODELS[type(config)]
+    model: MemoryModel = build(backbone, config=config, target=target, feature_dim=feature_dim)
+    return model

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hma.backbones.frozen import Frozen
 from hma.errors import UserError
 from hma.methods.learner import Learner, OutputModule
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Target
 
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from hma.checks import feature_dim_of
 from hma.data import Batch, Task
 from hma.errors import UserError
+from hma.memory.queue import MemoryQueue, checked_rows, rows_of_all_ranks
 from hma.methods.learner import Learner, Method
 from hma.methods.voting import mixed_with_neighbours
 from hma.methods.wrapping import WrappedLearner, WrappedModule, backbone_of
-from hma.output import Output
-from hma.queue import MemoryQueue, checked_rows, rows_of_all_ranks
+from hma.model import Output
 
 DISTANCES_AT_ONCE = 2**23
 """Distances held at a time; more queries are answered in turns."""

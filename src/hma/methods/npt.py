@@ -5,15 +5,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from hma.attention import MemoryRead
+from hma.attention.block import MemoryRead
+from hma.attention.tokens import LabelTokens
 from hma.checks import feature_dim_of
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
 from hma.methods.memory import SEEING_THE_BATCH
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Target
-from hma.tokens import LabelTokens
 
 
 @final

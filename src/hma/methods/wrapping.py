@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hma.data import Batch, Split, Task
 from hma.errors import UserError
 from hma.methods.learner import Forward, Learner, OutputModule
-from hma.output import Output
+from hma.model import Output
 
 
 class WrappedModule(OutputModule):

@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from hma.line_search import lowest
+from hma.metrics.line_search import lowest
 from hma.metrics.mean_loss import MEAN_LOSS
 from hma.metrics.metric import Metric
 from hma.targets import Number, Target

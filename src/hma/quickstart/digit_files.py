@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hma.data import Source, open_source
 from hma.data.sets.digits import digit_images
-from hma.files import written_whole
+from hma.io.files import written_whole
 
 BYTES = 255
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from hma.config import HMAConfig
-from hma.methods import with_hma
+from hma.attention.config import HMAConfig
+from hma.methods import with_memory
 from hma.quickstart.step import Found, Line, Step
 from hma.report.numbers import counted, percent, plain
 from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, SeveralRuns, title, train_seeds
@@ -53,7 +53,7 @@ def few_labels(folder: Path, seeds: int, progress: Progress | None) -> tuple[Fou
 def _param(run: Run, folder: Path, progress: Progress | None) -> Record:
     """Train the paper's blocks with nothing to read, on the same rows by the same recipe."""
     task, options = run.prepared().task, run.options
-    method = with_hma(options.backbone_factory(), HMAConfig.ablation(PARAM), alone=True)
+    method = with_memory(options.backbone_factory(), HMAConfig.ablation(PARAM), alone=True)
     return fit(
         method(task, options.seed),
         task,

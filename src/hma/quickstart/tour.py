@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hma.audited import Audit
 from hma.errors import UserError
-from hma.files import no_lost_writes
-from hma.json_files import write_json
+from hma.io.files import no_lost_writes
+from hma.io.json_files import write_json
+from hma.questions.audited import Audit
 from hma.quickstart import few_labels as few
 from hma.quickstart import motifs as graphs
 from hma.quickstart import unseen_digit as unseen

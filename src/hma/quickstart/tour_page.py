@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hma.audited import Audit
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.metrics import METRICS
+from hma.questions.audited import Audit
 from hma.quickstart.step import Line, Step, figure
 from hma.report import numbers
 from hma.report.html import template

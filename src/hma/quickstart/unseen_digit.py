@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hma.data import Source
 from hma.methods.memory import WithMemory
+from hma.questions.unfamiliar import unfamiliarity
 from hma.quickstart.digit_files import digit_file, digits_as_bytes, opened
 from hma.quickstart.step import Picture, Step, auroc
 from hma.report.html import inline_picture
@@ -17,7 +18,6 @@ from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.coverage import Covered
 from hma.runs.living import LivingMemory
 from hma.training import Progress, UserRecipe, all_logits
-from hma.unfamiliar import unfamiliarity
 
 DIGIT, TAUGHT, COVERAGE = 7, 5, 0.95
 FOLDER = f"without-{DIGIT}"

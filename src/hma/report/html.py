@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from hma.extras import needed
-from hma.printable import printable
+from hma.io.printable import printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from hma.data import Source, Split, labelled_rows, stream
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.methods import Learner
 from hma.methods.cached_features import Tick, encoded_once
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
-from hma.row_order import SerialCorrelation
+from hma.questions.row_order import SerialCorrelation
 from hma.runs.coverage import Covered
 from hma.runs.folder import ENCODED, Run, Which
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
@@ -31,7 +31,10 @@ def evaluate(run: Run, source: Source, *, progress: Progress | None = None) -> d
     """
     if source.labels is None:
         raise UserError(f"{source.name} has no labels to evaluate against; use hma predict")
-    split = run.preparation.split(source, labelled_rows(source))
+    labelled = labelled_rows(source)
+    if not labelled:
+        raise UserError(f"{source.name} has 0 rows with a label, so there is nothing to score")
+    split = run.preparation.split(source, labelled)
     target, learners = run.preparation.target, run.learners()
     with counted(progress, "encoding") as tick:
         known = encoded_once(split, [*learners.values()], batch_size=ENCODED, tick=tick)
@@ -90,8 +93,8 @@ def predict(
 
     The file appears whole when the last row is done; memory does not grow with the input. Rows
     are taken as the source has them, so in context 'batch' a row sees its neighbours there; where
-    they come in an order, :class:`hma.row_order.OrderedRowsWarning` says so at the end. The
-    learner that the run deployed answers, unless ``which`` names another, or ``covered``, which
+    they come in an order, :class:`hma.questions.row_order.OrderedRowsWarning` says so at the end.
+    The learner that the run deployed answers, unless ``which`` names another, or ``covered``, which
     adds columns of its own, brings one.
     """
     if covered is not None:

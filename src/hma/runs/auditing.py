@@ -1,18 +1,19 @@
 """Is the memory of a run read? The audit of its test rows, kept in the run folder."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hma.audit import audited_metrics
-from hma.audited import Audit
 from hma.data import Source, Split, Task, labelled_rows
 from hma.errors import UserError
-from hma.files import FileError
-from hma.json_files import Default, read_json, write_json
+from hma.io.files import FileError
+from hma.io.json_files import Default, read_json, write_json
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
+from hma.questions.audit import audited_metrics
+from hma.questions.audited import Audit
 from hma.runs.folder import MEMORY, Run
+from hma.runs.held_out import judging_splits, taught_held_out, without_rows
 from hma.runs.options import RunOptions
 from hma.runs.training_data import training_task, with_features
 from hma.training import Progress, Record
@@ -25,7 +26,7 @@ SHAPE = {
     "schema": int,
     "weights_sha256": str | None,
     "tests": dict[str, dict[str, Any]],
-    "changes": Default(list[int], []),
+    "changes": Default(list[str], []),
 }
 CHEAP = 100_000_000
 """Pairs of a test row and a stored row up to which an audit takes seconds."""
@@ -34,21 +35,26 @@ CHEAP = 100_000_000
 def audit_run(run: Run, progress: Progress | None = None) -> dict[str, Audit]:
     """Audit the memory of a run on its test rows, each asked alone, and keep that in its folder.
 
-    Without test rows those of validation are asked. The data must be what it was.
+    Without test rows those of validation are asked; rows that the memory was taught never are. The
+    data must be what it was.
 
     Args:
         run: A finished run.
         progress: Shows how far it is.
     """
     learner = run.learner(MEMORY)
-    task = with_features(run, training_task(run).task, learner, progress)
-    tested = _tested(task)
+    opened = training_task(run).task
+    task = with_features(run, opened, learner, progress)
+    gone = taught_held_out(run, task=opened)
+    tested = judging_splits(without_rows(task, gone))
     if not tested:
+        none = "neither test nor validation rows"
         raise UserError(
-            f"{run.folder} has neither test nor validation rows to ask; give rows with --data"
+            f"{run.folder} has {none}{' that its memory was not taught' * bool(gone)} to ask; give "
+            "rows with --data"
         )
     found = _audits(learner, tested, task.metric, run.options, progress)
-    _write(run.folder, found, run.record(MEMORY), run.living.chain)
+    _write(run.folder, found, run.record(MEMORY), run.versions.hashes(run.living.chain))
     return found
 
 
@@ -89,7 +95,7 @@ def audit_if_cheap(
     assert isinstance(learner, WithMemory)
     real = learner.model.real
     stored = 0 if real is None else min(int(real.queue.written), real.queue.size)
-    tested = _tested(task)
+    tested = judging_splits(task)
     if not tested or sum(map(len, tested.values())) * stored > CHEAP:
         return
     if not _read(folder, record):
@@ -99,12 +105,7 @@ def audit_if_cheap(
 
 def read_audits(run: Run) -> dict[str, Audit]:
     """Return the audit of each test set; none where there is no file, or one of another memory."""
-    return _read(run.folder, run.record(MEMORY), run.living.chain)
-
-
-def _tested(task: Task) -> dict[str, Split]:
-    tests = task.tests or {"validation": task.validation}
-    return {name: split for name, split in tests.items() if len(split)}
+    return _read(run.folder, run.record(MEMORY), run.versions.hashes(run.living.chain))
 
 
 def _audits(
@@ -130,25 +131,25 @@ def _audits(
 
 
 def _write(
-    folder: Path, found: Mapping[str, Audit], record: Record, changes: tuple[int, ...] = ()
+    folder: Path, found: Mapping[str, Audit], record: Record, changes: Sequence[str] = ()
 ) -> None:
     values = {
         "schema": SCHEMA,
         "weights_sha256": record.weights_sha256,
         "tests": {name: audit.to_json() for name, audit in found.items()},
-        **({"changes": list(changes)} if changes else {}),  # versions of the memory
+        **({"changes": list(changes)} if changes else {}),  # hashes of versions
     }
     write_json(folder / AUDITS, values, sealed=True)
 
 
-def _read(folder: Path, record: Record, changes: tuple[int, ...] = ()) -> dict[str, Audit]:
+def _read(folder: Path, record: Record, changes: Sequence[str] = ()) -> dict[str, Audit]:
     path = folder / AUDITS
     if not path.exists():
         return {}
-    values = read_json(path, SHAPE, remedy=REMEDY)
+    values = read_json(path, SHAPE, sealed=True, remedy=REMEDY)
     if values["schema"] != SCHEMA or values["weights_sha256"] != record.weights_sha256:
         return {}
-    if tuple(values["changes"]) != changes:
+    if values["changes"] != list(changes):
         return {}
     try:
         return {name: Audit.from_json(one) for name, one in values["tests"].items()}

@@ -6,15 +6,18 @@ from typing import Any, Literal, cast
 
 from torch import nn
 
-from hma.config import ABLATIONS, HMAConfig
+from hma.attention.config import ABLATIONS, HMAConfig
 from hma.data import Task
 from hma.errors import UserError
 from hma.extras import needed
-from hma.methods import Learner, Method, erm, with_hma
+from hma.methods import Learner, Method, erm, with_memory
 from hma.methods.learner import BackboneFactory
 from hma.methods.simple import NoSimpleRowError, simple_methods
 from hma.methods.simple import title as simple_title
 from hma.targets import Classes, Target
+from hma.vote.config import VoteConfig
+
+MemoryConfig = HMAConfig | VoteConfig
 
 Which = Literal[
     "mixture", "memory", "plain", "logistic", "neighbours", "kernel", "boosting", "param"
@@ -50,7 +53,7 @@ def title(which: Which, target: Target) -> str:
     return titles[which] if which in titles else simple_title(which, target)
 
 
-def method_of(which: Which, task: Task, backbone: nn.Module, config: HMAConfig) -> Method:
+def method_of(which: Which, task: Task, backbone: nn.Module, config: MemoryConfig) -> Method:
     """Return the method of a candidate other than the memory, with a backbone that is there.
 
     Args:
@@ -62,16 +65,16 @@ def method_of(which: Which, task: Task, backbone: nn.Module, config: HMAConfig) 
     if which == PLAIN:
         return erm(lambda task: backbone)
     if which == PARAM:
-        return with_hma(lambda task: backbone, without_memories(config), alone=True)
+        return with_memory(lambda task: backbone, without_memories(config), alone=True)
     return simple_methods(task, lambda task: backbone)[which]
 
 
-def without_memories(config: HMAConfig) -> HMAConfig:
+def without_memories(config: MemoryConfig) -> HMAConfig:
     """Return the PARAM ablation: the same blocks with nothing to read."""
-    if config.votes:
+    if not isinstance(config, HMAConfig):
         raise UserError(
-            "--param is for --similarity dot, whose reads have blocks of their own; rows that "
-            "vote have none, so the plain backbone is that comparison"
+            "--param is for --memory hma, whose reads have blocks of their own; rows that vote "
+            "have none, so the plain backbone is that comparison"
         )
     free = {name: value for name, value in asdict(config).items() if name not in ABLATIONS[PARAM]}
     return HMAConfig.ablation(PARAM, **free)
@@ -82,7 +85,7 @@ def new_learners(
     seed: int,
     *,
     backbone: BackboneFactory,
-    config: HMAConfig,
+    config: MemoryConfig,
     compare: bool = True,
     param: bool = False,
 ) -> dict[Which, Learner]:
@@ -103,14 +106,14 @@ def new_learners(
     if compare:
         found[PLAIN] = erm(backbone)(task, seed)
         found |= _simple_learners(task, seed, cast("Any", found[PLAIN].module).backbone, config)
-    found[MEMORY] = with_hma(backbone, config, alone=True)(task, seed)
+    found[MEMORY] = with_memory(backbone, config, alone=True)(task, seed)
     if param:
-        found[PARAM] = with_hma(backbone, without_memories(config), alone=True)(task, seed)
+        found[PARAM] = with_memory(backbone, without_memories(config), alone=True)(task, seed)
     return found
 
 
 def _simple_learners(
-    task: Task, seed: int, backbone: nn.Module, config: HMAConfig
+    task: Task, seed: int, backbone: nn.Module, config: MemoryConfig
 ) -> dict[Which, Learner]:
     found: dict[Which, Learner] = {}
     needed("sklearn", "training simple methods beside the networks")

@@ -5,12 +5,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from hma.audited import score_text
 from hma.data import is_builtin
-from hma.files import written_whole
-from hma.methods.memory import WithMemory
-from hma.metrics import METRICS
-from hma.model_card import (
+from hma.io.card import (
     LIBRARY,
     audit_text,
     cell,
@@ -21,6 +17,10 @@ from hma.model_card import (
     table,
     target_words,
 )
+from hma.io.files import written_whole
+from hma.methods.memory import WithMemory
+from hma.metrics import METRICS
+from hma.questions.audited import score_text
 from hma.runs.auditing import read_audits
 from hma.runs.candidates import MEMORY, MIXTURE, PARAM, Which, title
 from hma.runs.folder import Run

@@ -1,11 +1,12 @@
 """Answers of a run that promise a coverage: sets of labels, intervals, and rows it does not know.
 
-Thresholds are split-conformal, see :mod:`hma.conformal`, of the run's validation rows: a new row
+Thresholds are split-conformal, see :mod:`hma.questions.conformal`, of the run's validation rows
+without those that the memory was taught, and of the version of the memory that answers: a new row
 drawn as they were has its label in the set, or its number in the interval, with a probability of at
 least the coverage, and is called unknown with one of at most the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,12 @@ import torch
 from torch import Tensor
 
 from hma.backbones import Frozen
-from hma.conformal import class_sets, threshold
-from hma.data import Batch
+from hma.data import Batch, Task
+from hma.errors import UserError
 from hma.methods import Learner
-from hma.model import HMA
+from hma.model import MemoryModel
+from hma.questions.conformal import class_sets, least_rows, threshold
+from hma.questions.unfamiliar import unfamiliarity
 from hma.runs.calibration import (
     Calibration,
     calibrated,
@@ -24,14 +27,16 @@ from hma.runs.calibration import (
     read_calibration,
 )
 from hma.runs.folder import MEMORY, Run, Which
+from hma.runs.held_out import taught_held_out, without_rows
 from hma.runs.memory_scores import memory_of
 from hma.runs.prediction_files import Content
 from hma.runs.training_data import training_task, with_features
 from hma.targets import Classes, Number, SoftClasses, Target
 from hma.training import Progress
-from hma.unfamiliar import unfamiliarity
 
 UNKNOWN_LABEL = "unknown"
+MOST_ASKED = 5000
+"""Validation rows that a server asks anew when the memory changes."""
 BETWEEN = " | "
 """Between the labels of a set."""
 
@@ -73,7 +78,15 @@ class Thresholds:
 
 
 def thresholds_of(run: Run, coverage: float, found: Calibration) -> Thresholds:
-    """Return what a coverage promises of a run's answers."""
+    """Return what a coverage promises of a run's answers, or raise where rows are too few."""
+    needed = least_rows(coverage)
+    if found.taught and found.rows < needed:
+        raise UserError(
+            f"coverage {coverage:g} needs at least {needed} validation rows that do not vote, and "
+            f"of {found.rows + found.taught} the memory was taught {found.taught}; take these out "
+            f"with hma forget, or answer with an earlier version: hma memory {run.folder} "
+            "--history lists them"
+        )
     return Thresholds(
         target=run.preparation.target,
         names=run.preparation.classes,
@@ -181,7 +194,7 @@ class Covered:
         if made.most_unfamiliar is None:
             lines.append(
                 "no row is called unknown: that needs a memory whose rows vote; train with "
-                "--similarity distance"
+                "--memory vote"
             )
         return lines
 
@@ -189,12 +202,13 @@ class Covered:
 def calibration(
     run: Run,
     learner: Learner,
-    model: HMA,
+    model: MemoryModel,
     which: Which | None = None,
     context: str = "alone",
     progress: Progress | None = None,
+    opened: Callable[[Run], Task] = lambda run: training_task(run).task,
 ) -> Calibration:
-    """Return what the validation rows say of answers; asked once, then kept with the run.
+    """Return what the validation rows say of a version's answers; asked once, then kept.
 
     Args:
         run: A finished run; its data is opened only where nothing is kept.
@@ -203,41 +217,61 @@ def calibration(
         which: Who that is; what the run deployed if not given.
         context: In which.
         progress: Shows how far it is.
+        opened: Opens the rows of the training.
     """
-    key = _key(run, which, context, run.living.chain)
+    key = _key(run, which, context)
     kept = read_calibration(run.folder, key)
     if kept is not None:
         return kept
-    task = with_features(run, training_task(run).task, learner, progress)
-    size = run.options.recipe.eval_batch_size
-    found = calibrated(learner, model, task.validation, batch_size=size, context=context)
-    if which in (None, run.deployed.which):
-        found.write(run.folder, key)
+    task = opened(run)
+    gone = taught_held_out(run, task=task)
+    rest = without_rows(with_features(run, task, learner, progress), gone).validation
+    found = calibrated(
+        learner,
+        model,
+        rest,
+        batch_size=run.options.recipe.eval_batch_size,
+        context=context,
+        taught=len(task.validation) - len(rest),
+    )
+    found.write(run.folder, key)
     return found
 
 
-def kept_thresholds(run: Run, coverage: float, context: str) -> Thresholds | None:
-    """Return what a coverage promises of what the run deployed, without asking a row anew.
-
-    Where the memory was changed since, thresholds of what training left serve; None where neither
-    are kept.
+class Promising:
+    """Thresholds of a coverage for each version of a run's memory; made where none are kept.
 
     Args:
-        run: A finished run.
         coverage: Between 0 and 1, such as 0.95.
-        context: In which it answers.
     """
-    for chain in dict.fromkeys((tuple(run.living.chain), ())):
-        found = read_calibration(run.folder, _key(run, None, context, chain))
-        if found is not None:
-            return thresholds_of(run, coverage, found)
-    return None
+
+    def __init__(self, coverage: float) -> None:
+        self.coverage = coverage
+        self._task: Task | None = None
+
+    def __call__(self, run: Run, learner: Learner, model: MemoryModel, context: str) -> Thresholds:
+        """Return what is promised of answers, or raise where nothing can be."""
+        found = calibration(run, learner, model, context=context, opened=self._opened)
+        return thresholds_of(run, self.coverage, found)
+
+    def _opened(self, run: Run) -> Task:
+        """Open the rows of the training, once; asking many of them would keep requests waiting."""
+        if self._task is None:
+            self._task = training_task(run).task
+        rows = len(self._task.validation)
+        if run.living.chain and rows > MOST_ASKED and not run.options.frozen_backbone:
+            raise UserError(
+                f"version {run.living.number} has no thresholds yet, and {rows} validation rows "
+                f"are more than the {MOST_ASKED} that a server asks; make them with hma predict "
+                f"{run.folder} SOURCE --coverage {self.coverage:g}, and start hma serve again"
+            )
+        return self._task
 
 
-def _key(run: Run, which: Which | None, context: str, chain: Sequence[int]) -> str:
+def _key(run: Run, which: Which | None, context: str) -> str:
     shares = run.deployed.asked(which).counted
     weights = {name: run.record(name).weights_sha256 for name in {*shares, MEMORY}}
-    return calibration_key(shares, weights, context, chain)
+    return calibration_key(shares, weights, context, run.versions.hashes(run.living.chain))
 
 
 def _threshold(scores: Tensor | None, coverage: float) -> float | None:

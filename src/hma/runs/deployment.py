@@ -9,13 +9,13 @@ from typing import Any, Self
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.files import FileError
-from hma.json_files import finite_or_none, none_to_nan, read_json, write_json
+from hma.io.files import FileError
+from hma.io.json_files import finite_or_none, none_to_nan, read_json, write_json
 from hma.metrics import METRICS
 from hma.runs.candidates import CANDIDATES, MEMORY, MIXTURE, PARAM, PLAIN, Which, title
-from hma.shares import fitted_shares
 from hma.targets import Target
 from hma.training import Record
+from hma.vote.shares import fitted_shares
 
 SCHEMA = 1
 DEPLOYMENT = "deployment.json"
@@ -140,7 +140,7 @@ def read_deployment(folder: Path, target: Target) -> Deployment | None:
     path = folder / DEPLOYMENT
     if not path.exists():
         return None
-    values = read_json(path, SHAPE, remedy=REMEDY)
+    values = read_json(path, SHAPE, sealed=True, remedy=REMEDY)
     if values["schema"] != SCHEMA:
         raise UserError(
             f"{path} was written by another version of hma (schema {values['schema']}, this one "

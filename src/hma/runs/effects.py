@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from hma.contributions import Contributions
 from hma.data import Source
-from hma.explain import Explanation
 from hma.methods.memory import WithMemory
+from hma.questions.contributions import Contributions
+from hma.questions.explain import Explanation
 from hma.report.html import inline_picture
 from hma.report.numbers import decimals, signed
 from hma.report.run.groups import group_names, label_text

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from hma.backbones import Frozen
-from hma.contributions import contributions, explained_output
 from hma.data import Batch, Source
 from hma.errors import UserError
-from hma.explain import Explanation, explain
-from hma.explain import Source as Seen
 from hma.methods.memory import WithMemory
+from hma.questions.contributions import contributions, explained_output
+from hma.questions.explain import Explanation, explain
+from hma.questions.explain import Source as Seen
 from hma.report import numbers
 from hma.report.html import inline_picture, template
 from hma.report.run.groups import group_names, label_text
@@ -225,7 +225,7 @@ def seen_in_words(
             number = seen.index % run.options.config.slots_per_class
             group = group_names(target, names)[cast("int", seen.label)]
             yield SeenRow("slot", seen.share, group, f"learned row {number} of its class")
-        elif run.options.config.mixes:
+        elif run.options.memory == "vote":
             yield SeenRow("plain part", seen.share, "", "backbone and head")
         else:
             yield SeenRow(seen.kind, seen.share, "", "the row itself")

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -10,7 +10,6 @@ from typing import cast
 from torch import nn
 
 from hma.backbones import Frozen
-from hma.checkpoint import MANIFEST, load
 from hma.data import (
     Preparation,
     Prepared,
@@ -18,13 +17,16 @@ from hma.data import (
     open_source,
     preparation_from_json,
 )
+from hma.data.table.files import is_table
 from hma.errors import UserError
-from hma.json_files import read_json
+from hma.io.checkpoint import MANIFEST, load
+from hma.io.files import remove_abandoned
+from hma.io.json_files import Default, read_json
 from hma.methods import Learner
 from hma.methods.completed import Completed
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
-from hma.model import HMA
+from hma.model import MemoryModel
 from hma.runs.bare_task import RowShape, bare_task
 from hma.runs.candidates import (
     CANDIDATES,
@@ -38,7 +40,7 @@ from hma.runs.candidates import (
     title,
 )
 from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, read_deployment
-from hma.runs.memory_versions import CURRENT, Living, VersionStore
+from hma.runs.memory_versions import CURRENT, VERSIONS, Living, Trained, VersionStore
 from hma.runs.options import OPTIONS, REMEDY, RunOptions
 from hma.runs.source import prepared_from
 from hma.runs.version_in_use import with_classes, with_version
@@ -80,22 +82,41 @@ class Run:
                 f"{folder} is no run of hma: it has no run.json; give a folder that hma train wrote"
             )
         run = cls(folder, RunOptions.read(path))
+        remove_abandoned(folder, below=True)
         if not (folder / MODEL / MANIFEST).is_file():
             raise UserError(f"the run in {folder} did not finish; run its hma train command again")
         return run
 
-    @property
+    def at(self, held: Living | None) -> "Run":
+        """Return the run with another version of its memory; None for that in use.
+
+        What was read of what training left is not read again.
+        """
+        found = replace(self, held=held)
+        left = ("versions", "trained_preparation", "places", "_frozen")
+        found.__dict__.update({name: self.__dict__[name] for name in left if name in self.__dict__})
+        return found
+
+    @cached_property
     def versions(self) -> VersionStore:
         """The versions of the memory."""
-        weights = self.record(MEMORY).weights_sha256
-        return VersionStore(self.folder / MEMORY, weights, len(self.places.get("train", [])))
+        shape = {"feature_dim": int, "key_width": Default(int, 0)}
+        saved = read_json(self.folder / MODEL / MANIFEST, shape, remedy=REMEDY)
+        trained = Trained(
+            weights=self.record(MEMORY).weights_sha256,
+            rows=len(self.places.get("train", [])),
+            width=saved["feature_dim"] + saved["key_width"],
+            classes=self.trained_preparation.classes,
+            target=self.trained_preparation.target,
+        )
+        return VersionStore(self.folder / MEMORY, trained)
 
     @cached_property
     def living(self) -> Living:
         """What the memory that answers holds besides what training left."""
         if self.held is not None:
             return self.held
-        changed = (self.folder / MEMORY / CURRENT).exists()
+        changed = any((self.folder / MEMORY / name).exists() for name in (CURRENT, VERSIONS))
         return self.versions.living() if changed else Living()
 
     @cached_property
@@ -107,7 +128,7 @@ class Run:
     def trained_preparation(self) -> Preparation:
         """What was fitted on the training rows."""
         path = self.folder / PREPARATION
-        values = read_json(path, dict, remedy=REMEDY)
+        values = read_json(path, dict, sealed=True, remedy=REMEDY)
         try:
             return preparation_from_json(values)
         except UserError as error:
@@ -117,7 +138,9 @@ class Run:
     def places(self) -> dict[str, list[int]]:
         """Row of the source behind each sample id, for each split."""
         shape = dict[str, list[int]]
-        found: dict[str, list[int]] = read_json(self.folder / PLACES, shape, remedy=REMEDY)
+        found: dict[str, list[int]] = read_json(
+            self.folder / PLACES, shape, sealed=True, remedy=REMEDY
+        )
         return found
 
     @property
@@ -171,17 +194,21 @@ class Run:
         """Open the training data again and make the same task of it."""
         return prepared_from(self.options)
 
-    def learner(self, which: Which) -> Learner:
+    def learner(self, which: Which, memory: WithMemory | None = None) -> Learner:
         """Return one of the trained candidates, or their mixture, in eval mode.
 
         A frozen backbone is one and the same object for all of them.
+
+        Args:
+            which: The candidate.
+            memory: The memory of this version, where it is loaded already.
         """
         if which not in self.answering:
             known = ", ".join(self.answering)
             raise UserError(f"{self.folder} has no {which!r}; it has {known}")
         if which == MIXTURE:
-            return self._mixture(self._learners(self._shares))
-        return self._learners([which])[which]
+            return self._mixture(self._learners(self._shares, memory))
+        return self._learners([which], memory)[which]
 
     def learners(self) -> dict[Which, Learner]:
         """Return every candidate, and the mixture of the same objects if there is one."""
@@ -190,10 +217,12 @@ class Run:
             found[MIXTURE] = self._mixture(found)
         return found
 
-    def _learners(self, names: Iterable[Which]) -> dict[Which, Learner]:
+    def _learners(
+        self, names: Iterable[Which], memory: WithMemory | None = None
+    ) -> dict[Which, Learner]:
         """Return candidates; classes that were added are the memory's to answer for."""
-        names, memory = list(names), None
-        if MEMORY in names or self.living.classes:
+        names = list(names)
+        if memory is None and (MEMORY in names or self.living.classes):
             memory = WithMemory(self._model(self._backbone), alone=True)
         found: dict[Which, Learner] = {}
         for which in names:
@@ -247,7 +276,7 @@ class Run:
             backbone = self.options.backbone_factory()
         return backbone(RowShape(self.folder.name, self.preparation.kind, self.preparation.shape))
 
-    def _model(self, backbone: nn.Module) -> HMA:
+    def _model(self, backbone: nn.Module) -> MemoryModel:
         return with_version(load(self.folder / MODEL, backbone), self.living)
 
 
@@ -259,6 +288,7 @@ def rows_for(
     target: Sequence[str] = (),
     skip_bad_files: bool = False,
     skip_missing_labels: bool = False,
+    encoding: str | None = None,
 ) -> Source:
     """Open new rows for a run; where labels are not needed they are not looked at.
 
@@ -269,6 +299,7 @@ def rows_for(
         target: Columns of the labels; those of training if not given.
         skip_bad_files: Leave out images that cannot be read.
         skip_missing_labels: Leave out rows without a label.
+        encoding: How a text file is written; as the training rows if not given.
     """
     opened = open_source(
         source,
@@ -277,6 +308,8 @@ def rows_for(
         data_root=None if run.options.data_root is None else Path(run.options.data_root),
         skip_bad_files=skip_bad_files,
         skip_missing_labels=skip_missing_labels,
+        encoding=encoding or run.options.encoding,
+        text=run.options.text if is_table(Path(source)) else None,
         seed=run.options.seed,
     )
     if opened.given:

@@ -8,14 +8,15 @@ from torch import Tensor
 from hma.data.labels import listed
 from hma.data.table.files import TableRows
 from hma.errors import UserError
-from hma.keyed_rows import KeyedRows
+from hma.memory.keyed_rows import KeyedRows
 from hma.report.numbers import counted
 from hma.report.run.groups import belongs, group_names
 from hma.runs.candidates import MEMORY, PLAIN, title
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows, cells_of
-from hma.runs.row_conditions import parsed_conditions, rows_where
+from hma.runs.row_conditions import Conditions, rows_where
 from hma.runs.training_data import place_of
+from hma.runs.version import MOST_ID
 from hma.targets import Classes, SoftClasses
 
 
@@ -24,7 +25,7 @@ def chosen_ids(
     store: KeyedRows,
     *,
     ids: Sequence[int] | None = None,
-    where: str | None = None,
+    where: Conditions | None = None,
     label: str | None = None,
 ) -> tuple[Tensor, str]:
     """Return the sample ids of the rows that are meant, and what was meant in words.
@@ -41,7 +42,7 @@ def chosen_ids(
     if ids is not None:
         found, said = _given(run, store, ids), f"ids {listed(list(ids))}"
     elif where is not None:
-        found, said = _where(run, store, where), where
+        found, said = _where(run, store, where), where.text
     else:
         found, said = ids_of_class(run, store, label or ""), f"class {label}"
     if not len(found):
@@ -50,8 +51,10 @@ def chosen_ids(
 
 
 def _given(run: Run, store: KeyedRows, ids: Sequence[int]) -> Tensor:
-    wanted = torch.tensor(sorted(set(ids)), dtype=torch.long)
-    absent = wanted[store.find(wanted) < 0].tolist()
+    given = sorted(set(ids))
+    beyond = [id for id in given if not 0 <= id < MOST_ID]  # more than any row has, or a tensor
+    wanted = torch.tensor([id for id in given if id not in beyond], dtype=torch.long)
+    absent = [*wanted[store.find(wanted) < 0].tolist(), *beyond]
     if absent:
         raise UserError(
             f"--ids names {listed(absent)}, which the memory does not hold; hma memory "
@@ -60,8 +63,7 @@ def _given(run: Run, store: KeyedRows, ids: Sequence[int]) -> Tensor:
     return wanted
 
 
-def _where(run: Run, store: KeyedRows, where: str) -> Tensor:
-    conditions = parsed_conditions(where)
+def _where(run: Run, store: KeyedRows, conditions: Conditions) -> Tensor:
     if run.preparation.kind != "table":
         raise UserError(
             f"--where is for tables, and {run.folder} was trained on rows of the kind "

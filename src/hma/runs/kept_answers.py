@@ -4,12 +4,13 @@ import hashlib
 
 from torch import Tensor
 
-from hma.feature_file import read_features, write_features
-from hma.files import file_sha256
+from hma.io.feature_file import read_features, write_features
+from hma.io.files import file_sha256
 from hma.report.run.trial import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
 from hma.runs.candidates import MEMORY, PLAIN, Which, title
 from hma.runs.folder import Run
+from hma.runs.held_out import taught_held_out
 from hma.runs.training_data import training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, all_logits, counted
@@ -27,7 +28,7 @@ def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
     """Return what every candidate, and what was deployed, says of the test rows of a run.
 
     Each answers as it answers new rows, in its first context. Without test rows these are the
-    validation rows.
+    validation rows. Rows that the memory was taught are left out, and test sets without others.
 
     Args:
         run: A finished run; its data is opened only where its answers are not kept.
@@ -38,22 +39,31 @@ def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
     if kept is None:
         kept = _asked(run, progress)
         write_features(run.folder, key, kept, what=ANSWERS)
-    parts: dict[str, dict[str, Tensor]] = {}
+    gone = taught_held_out(run)
+    parts: dict[str, dict[str, Tensor]] = {"labels": {}}
     for name, values in kept.items():
         who, _, test = name.partition("/")
-        parts.setdefault(who, {})[test] = values
+        rest = values[~gone[test]] if test in gone else values
+        if len(rest):
+            parts.setdefault(who, {})[test] = rest
     target, shares = run.preparation.target, run.deployed.counted
     labels = parts.pop("labels")
     deployed = {
         test: target.mixed([parts[which][test] for which in shares], list(shares.values()))
         for test in labels
     }
-    said = {_candidate(which, target): parts[which] for which in run.candidates}
+    said = {_candidate(which, target): parts.get(which, {}) for which in run.candidates}
+    places = {
+        test: [place for place, out in zip(run.places[test], gone[test], strict=True) if not out]
+        if test in gone
+        else run.places.get(test, [])
+        for test in labels
+    }
     return SeedAnswers(
         seed=run.options.seed,
         target=target,
         labels=labels,
-        places={test: run.places.get(test, []) for test in labels},
+        places=places,
         said=said | {DEPLOYED: deployed},
     )
 
@@ -88,5 +98,5 @@ def _key(run: Run) -> str:
     for which in run.candidates:
         digest.update(f"{which} {file_sha256(run.folder / which / 'record.json')}".encode())
     if run.living.chain:
-        digest.update(f"memory {run.living.chain}".encode())
+        digest.update(f"memory {run.versions.hashes(run.living.chain)}".encode())
     return digest.hexdigest()

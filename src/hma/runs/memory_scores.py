@@ -1,20 +1,19 @@
 """What a change of a memory does to its answers: rows scored before and after."""
 
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from hma.ballot import Ballot
 from hma.errors import UserError
-from hma.labelled_rows import Group
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.metrics import METRICS
-from hma.model import HMA
-from hma.momentum import evaluating
+from hma.model import MemoryModel
 from hma.runs.folder import MEMORY, Run
+from hma.runs.held_out import VALIDATION, taught_held_out, without_rows
 from hma.runs.taught_rows import TaughtRows
 from hma.runs.training_data import training_task, with_features
 from hma.runs.version import Score
@@ -26,8 +25,31 @@ PAIRS = 20_000_000
 """Pairs of a row that is left out and a stored row that are looked at at once."""
 
 
+class LoadedRun:
+    """A run with its memory and what answers, each loaded once and when it is first needed.
+
+    Args:
+        run: The run, with the version of its memory that is meant.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def memory(self) -> WithMemory:
+        """The memory."""
+        learner = self.run.learner(MEMORY)
+        assert isinstance(learner, WithMemory)
+        return learner
+
+    @cached_property
+    def deployed(self) -> Learner:
+        """What answers new rows, with the same memory."""
+        return self.run.learner(self.run.deployed.which, self.memory)
+
+
 def change_scores(
-    before: Run, after: Run, taught: TaughtRows, progress: Progress | None = None
+    before: LoadedRun, after: LoadedRun, taught: TaughtRows, progress: Progress | None = None
 ) -> tuple[Score, ...]:
     """Return what a change did to the validation rows, and how taught rows are answered for.
 
@@ -36,48 +58,54 @@ def change_scores(
         taught: Rows that the change added.
         progress: Shows how far a frozen backbone is.
     """
-    answering = [run.learner(run.deployed.which) for run in (before, after)]
-    found = [_of_validation(before, after, answering, progress)]
+    found = [_of_validation(before, after, progress)]
     if len(taught):
-        runs = zip((before, after), answering, strict=True)
-        memories = [memory_of(run, learner) for run, learner in runs]
-        metric = before.record(MEMORY).setup["task"].get("metric", "")
-        found += _of_taught(memories[0], memories[1], taught, metric)
+        metric = before.run.record(MEMORY).setup["task"].get("metric", "")
+        found += _of_taught(before.memory.model, after.memory.model, taught, metric)
     return tuple(found)
 
 
-def _of_validation(
-    before: Run, after: Run, answering: list[Learner], progress: Progress | None
-) -> Score:
-    who = before.deployed.title()
+def _of_validation(before: LoadedRun, after: LoadedRun, progress: Progress | None) -> Score:
+    run, who = before.run, before.run.deployed.title()
+    answering = [before.deployed, after.deployed]
     try:
-        task = with_features(before, training_task(before).task, answering[0], progress)
+        opened = training_task(run).task
+        task = with_features(run, opened, answering[0], progress)
     except UserError as error:
-        return Score(
-            rows="validation rows", count=0, metric="", before=None, after=None,
-            how=f"not scored: {error}",
-        )  # fmt: skip
-    name, split = "validation rows", task.validation
-    if not len(split) and task.tests:
-        name, split = "test rows", next(iter(task.tests.values()))
+        return _not_scored(str(error))
+    gone = taught_held_out(run, after.run, task=opened)
+    name = VALIDATION if len(task.validation) or not task.tests else next(iter(task.tests))
+    rest = without_rows(task, gone)
+    split = rest.validation if name == VALIDATION else rest.tests[name]
+    kind = "validation rows" if name == VALIDATION else "test rows"
+    left_out = int(gone[name].sum()) if name in gone else 0
+    if left_out and not len(split):
+        return _not_scored(f"the memory was taught all {left_out} {kind}", kind)
     values: list[float | None] = [None, None]
     if len(split):
-        size = before.options.recipe.eval_batch_size
+        size = run.options.recipe.eval_batch_size
         values = [
             _score(task.metric, all_logits(one, split, batch_size=size), split.labels, one.target)
             for one in answering
         ]
     return Score(
-        rows=name,
+        rows=kind,
         count=len(split),
         metric=task.metric,
         before=values[0],
         after=values[1],
-        how=f"answered by {who}",
+        how=f"answered by {who}" + (f"; {left_out} that were taught left out" * bool(left_out)),
     )
 
 
-def _of_taught(before: HMA, after: HMA, taught: TaughtRows, metric: str) -> list[Score]:
+def _not_scored(why: str, rows: str = "validation rows") -> Score:
+    how = f"not scored: {why}"
+    return Score(rows=rows, count=0, metric="", before=None, after=None, how=how)
+
+
+def _of_taught(
+    before: MemoryModel, after: MemoryModel, taught: TaughtRows, metric: str
+) -> list[Score]:
     """Return scores of taught rows: asked before they were taught, and then by all the others."""
     target = after.target
     known = before.target.outputs
@@ -93,7 +121,7 @@ def _of_taught(before: HMA, after: HMA, taught: TaughtRows, metric: str) -> list
         y = target.given(taught.labels[rows])
         earlier = None
         if name == "known classes":
-            with torch.no_grad(), evaluating(before):
+            with torch.no_grad(), before.reading():
                 said = before.classify(taught.features[rows])
             y_before = before.target.given(taught.labels[rows])
             earlier = _score(metric, said, y_before, before.target)
@@ -111,33 +139,21 @@ def _of_taught(before: HMA, after: HMA, taught: TaughtRows, metric: str) -> list
 
 
 @torch.no_grad()
-def left_out_logits(model: HMA, ids: Tensor) -> Tensor:
+def left_out_logits(model: MemoryModel, ids: Tensor) -> Tensor:
     """Return what a memory says of rows that it holds, each without its own, ``(N, outputs)``.
 
     Args:
         model: Its rows vote.
         ids: Sample ids of stored rows.
     """
-    vote, store = model.vote, keyed_rows(model)
-    assert vote is not None
-    parts = []
-    with evaluating(model):
-        memories = vote.memories(model.real, model.synthetic)
-        assert memories.real is not None
+    store, parts = keyed_rows(model), []
+    with model.reading():
         for places in torch.split(store.find(ids), max(1, PAIRS // max(store.size, 1))):
-            features = store.features[places]
-            hidden = places[:, None] == torch.arange(store.size)  # (B, M)
-            groups: list[Group] = [memories.real.hiding(hidden)]
-            if memories.synthetic is not None:
-                groups.append(memories.synthetic)
-            votes = vote(features, groups)
-            heard = sum(share[0].sum(dim=-1) for share in votes.shares)
-            ballot = Ballot(votes.logits, torch.as_tensor(heard), None, None, votes.mixed)
-            parts.append(vote.joined(model.headed(features, votes.mixed), ballot))
+            parts.append(model.leave_one_out(places).logits)
     return torch.cat(parts)
 
 
-def memory_of(run: Run, learner: Learner) -> HMA:
+def memory_of(run: Run, learner: Learner) -> MemoryModel:
     """Return the memory of a run, where it is loaded already."""
     if isinstance(learner, Mixture):
         learner = learner.learners.get(MEMORY, learner)

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from hma.data import Source
 from hma.errors import UserError
-from hma.explain import explain
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.methods.memory import WithMemory
-from hma.model import HMA
-from hma.momentum import evaluating
+from hma.model import MemoryModel
+from hma.questions.explain import explain
 from hma.runs.folder import MEMORY, Run
 from hma.runs.forgetting import ids_of_class
 from hma.runs.living import LivingMemory
@@ -23,6 +22,7 @@ from hma.runs.remembered import MemoryRow
 from hma.runs.training_data import features_of, training_task, with_features
 from hma.runs.version_in_use import keyed_rows
 from hma.training import Progress
+from hma.vote.voting_memory import VotingMemory
 
 PAIRS = 5_000_000
 """Pairs of a row that is asked and a stored row that are looked at at once."""
@@ -109,16 +109,17 @@ def search(
 
 
 @torch.no_grad()
-def _distances(run: Run, model: HMA, rows: Source, index: int) -> Tensor:
+def _distances(run: Run, model: MemoryModel, rows: Source, index: int) -> Tensor:
     """Return how far each stored row is from a row of a source, by the keys of the vote."""
     part = rows.up_to(index + 1)
     if not 0 <= index < len(part):
         raise UserError(f"--index must be from 0 to {len(part) - 1} for {rows.name}, got {index}")
     batch = run.preparation.split(part, [index]).batch(torch.tensor([0]))
-    with evaluating(model):
+    with model.reading():
         features = model.encode_for_memory(batch.x) if batch.features is None else batch.features
-        assert model.vote is not None
-        held = model.vote.keys(keyed_rows(model).rows().features)
+        stored = keyed_rows(model).rows()
+        assert isinstance(model, VotingMemory)
+        held = model.vote.keys(stored.features)
         apart: Tensor = held - model.vote.keys(features)
     return apart.square().sum(dim=1).sqrt()
 

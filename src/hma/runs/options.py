@@ -7,18 +7,19 @@ from typing import Any, Literal, Self
 
 from torch import nn
 
-from hma.backbones.by_name import backbone_for, images_wanted, pooling_of
+from hma.attention.config import HMAConfig
+from hma.backbones.by_name import backbone_for, images_wanted, text_vector_of
 from hma.backbones.named_backbone import Described, Pool
-from hma.config import HMAConfig
 from hma.data import Aim, PreparationOptions, Shift, is_builtin
-from hma.errors import UserError, reason
-from hma.files import is_empty, no_lost_writes
-from hma.json_files import dataclass_from_json, read_json, write_json
+from hma.errors import UserError, reason, wrong_choice
+from hma.io.files import is_empty, no_lost_writes, remove_abandoned
+from hma.io.json_files import dataclass_from_json, read_json, write_json
 from hma.training import Recipe
 from hma.training.identity import differences
+from hma.vote.config import VoteConfig
 
 OPTIONS = "run.json"
-SCHEMA = 2
+SCHEMA = 3
 """Version of the layout of a run folder."""
 REMEDY = "train again in a new folder"
 SEVERAL = "several_seeds"
@@ -34,6 +35,12 @@ class DataOptions:
     task: Aim | None = None
     """classes, regression for a number, or soft for shares of classes, a column each; by default
     classes, or yes/no labels if several columns are given."""
+    text: str | None = None
+    """CSV and Parquet: a column of sentences to learn from, with --backbone hf:FOLDER; the other
+    columns are left out."""
+    encoding: str | None = None
+    """CSV and .jsonl: how the characters are written, such as latin-1; UTF-8 if not given. Later
+    commands read their files alike."""
     validation: float | str = 0.15
     """Share of the rows to select the epoch by, or a file or folder of such rows; data that comes
     in splits has its own."""
@@ -76,8 +83,11 @@ class BackboneOptions:
     prompts: Literal["first", "deep"] | None = None
     """For vit:NAME: 5 learned tokens from the first block on, or new ones for every block."""
     pooling: Pool | None = None
-    """For hf:NAME_OR_DIR: the mean of a text's tokens or the first one; by default as its folder
-    says, or the mean."""
+    """For hf:NAME_OR_DIR: the mean of a text's tokens, the first one, or the largest value of each
+    feature; by default as its folder says, or the mean."""
+    normalize: bool | None = None
+    """For hf:NAME_OR_DIR: bring the vector of a text to length 1; by default as its modules.json
+    says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +96,8 @@ class RunOptions(DataOptions, BackboneOptions):
 
     source: str
     """A path, or the name of built-in data."""
-    config: HMAConfig = field(default_factory=HMAConfig)
-    """Sizes of the memories."""
+    config: HMAConfig | VoteConfig = field(default_factory=VoteConfig)
+    """Which memory, and its sizes."""
     recipe: Recipe = field(default_factory=Recipe)
     """How to train."""
     preparation: PreparationOptions = field(default_factory=PreparationOptions)
@@ -102,7 +112,7 @@ class RunOptions(DataOptions, BackboneOptions):
             value = getattr(self, name)
             if isinstance(value, str) and (name != "source" or not is_builtin(value)):
                 changed[name] = str(Path(getattr(self, name)).expanduser().absolute())
-        if self.tuning == "part":
+        if self.tuning == "part" and isinstance(self.config, HMAConfig):
             changed["config"] = replace(self.config, momentum=0.0)
         if (self.backbone or "").startswith("hf:"):
             encoder = _from_root((self.backbone or "").removeprefix("hf:"))
@@ -115,8 +125,6 @@ class RunOptions(DataOptions, BackboneOptions):
     def backbone_factory(self, weights: str | None = None) -> Callable[[Described], nn.Module]:
         """Return what builds the backbone, from ``weights`` if a file is given."""
         assert self.backbone is not None
-        # runs were pooled by the mean before their options said it
-        pooling = self.pooling or ("mean" if self.backbone.startswith("hf:") else None)
         return backbone_for(
             self.backbone,
             weights=weights,
@@ -124,7 +132,8 @@ class RunOptions(DataOptions, BackboneOptions):
             standardised=self.frozen_backbone and self.standard_features,
             tuning=self.tuning,
             prompts=self.prompts,
-            pooling=pooling,
+            pooling=self.pooling,
+            normalize=self.normalize,
         )
 
     def as_weights_want(self) -> Self:
@@ -142,18 +151,24 @@ class RunOptions(DataOptions, BackboneOptions):
         if wanted is not None:
             missing = {k: v for k, v in wanted._asdict().items() if not getattr(given, k)}
             given = replace(given, transform="weights", **missing)
-        pooling = self.pooling or pooling_of(self.backbone)
-        return replace(self, preparation=given, pooling=pooling)
+        vector = text_vector_of(self.backbone, self.pooling, self.normalize)
+        pooling, normalize = vector or (self.pooling, self.normalize)
+        return replace(self, preparation=given, pooling=pooling, normalize=normalize)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON values."""
         target = self.target[0] if len(self.target) == 1 else list(self.target) or None
-        return {"schema": SCHEMA} | asdict(self) | {"target": target}
+        return {"schema": SCHEMA, "memory": self.memory} | asdict(self) | {"target": target}
+
+    @property
+    def memory(self) -> Literal["vote", "hma"]:
+        """Short name of the memory."""
+        return "hma" if isinstance(self.config, HMAConfig) else "vote"
 
     @classmethod
     def read(cls, path: Path, *, several: bool = False) -> Self:
         """Read what :meth:`write` wrote, with the same ``several``."""
-        values = read_json(path, {"schema": int}, remedy=REMEDY)
+        values = read_json(path, {"schema": int}, sealed=True, remedy=REMEDY)
         schema = values.pop("schema")
         if schema != SCHEMA:
             raise UserError(
@@ -166,12 +181,13 @@ class RunOptions(DataOptions, BackboneOptions):
                 f"{path.parent} holds {'a single run; give another folder' if several else held}"
             )
         columns = values.get("target")
-        values.setdefault("standard_features", False)  # of runs from before there was a choice
         values["target"] = [columns] if isinstance(columns, str) else columns or []
-        if isinstance(values.get("config"), dict):
-            values["config"] = HMAConfig.from_before(values["config"])
         try:
-            found = dataclass_from_json(cls, values)
+            kinds: dict[str, type[HMAConfig | VoteConfig]] = {"vote": VoteConfig, "hma": HMAConfig}
+            if (memory := values.pop("memory", None)) not in kinds:
+                raise ValueError(wrong_choice("memory", memory, tuple(kinds)))
+            config = dataclass_from_json(kinds[memory], values.pop("config", {}), where="config")
+            found = replace(dataclass_from_json(cls, values), config=config)
             if found.backbone is None and not several:
                 raise ValueError("it names no backbone")
             return found
@@ -187,6 +203,7 @@ def claim(folder: Path, options: RunOptions, *, several: bool = False) -> None:
     """Make ``folder`` that of ``options``, or refuse it if it holds something else."""
     path = folder / OPTIONS
     if path.exists():
+        remove_abandoned(folder, below=True)
         held = RunOptions.read(path, several=several)
         if differing := differences(held.to_json(), options.to_json()):
             raise UserError(

@@ -6,23 +6,36 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hma.data import Prepared, Split
+from hma.data import Prepared, Split, Task
+from hma.errors import UserError
 from hma.methods import Learner
 from hma.methods.cached_features import Tick
 from hma.methods.memory import WithMemory
+from hma.metrics import scores
+from hma.questions.unfamiliar import unfamiliarity
 from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 from hma.report.run import trial as report_names
 from hma.report.run import write_page as write_report
 from hma.report.run.advice import advice
 from hma.report.run.promises import Promises
+from hma.report.run.summary import SimpleRows
 from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
 from hma.runs.answers import answers
 from hma.runs.auditing import read_audits
-from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
+from hma.runs.candidates import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, title
 from hma.runs.coverage import calibration
 from hma.runs.deployment import validation_loss
 from hma.runs.folder import Run
+from hma.runs.held_out import (
+    LEAST_ROWS,
+    VALIDATION,
+    BySplit,
+    counts_in_words,
+    judging_splits,
+    taught_held_out,
+    without_rows,
+)
 from hma.runs.memory_lines import changes_of, version_line
 from hma.runs.promises import promises_kept
 from hma.runs.remembered import RememberedRows
@@ -30,7 +43,6 @@ from hma.runs.suspects import suspects_if_cheap
 from hma.runs.training_data import features_of, training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, counted, evaluation_order
-from hma.unfamiliar import unfamiliarity
 
 
 def write_page(
@@ -60,7 +72,8 @@ def write_page(
 def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     """Gather what the page shows; the data is opened once more and must be what it was.
 
-    A frozen backbone does not run again: the features of training are there.
+    A frozen backbone does not run again: the features of training are there. Rows that the memory
+    was taught judge nothing: test rows are left out, and with too few others nothing is claimed.
     """
     prepared = training_task(run)
     rows = run.options.recipe.eval_batch_size
@@ -68,7 +81,14 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     memory = learners[MEMORY]
     assert isinstance(memory, WithMemory)
     task = with_features(run, prepared.task, memory, progress)
-    tested = task.tests or {"validation": task.validation}
+    gone = taught_held_out(run, task=prepared.task)
+    rest = without_rows(task, gone)
+    tested = judging_splits(rest)
+    if not tested:
+        raise UserError(
+            f"nothing can be reported of {run.folder}: its memory was taught all of its test and "
+            f"validation rows; hma memory {run.folder} --restore 0 brings back what training left"
+        )
     with counted(progress, "report") as tick:
         tests = {
             name: _asked(learners, split, rows, tick, target) for name, split in tested.items()
@@ -85,6 +105,9 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     )
     records = {which: run.record(which).to_json() for which in run.candidates}
     deployed = run.deployed
+    promises, more_notes = (
+        _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
+    )
     with counted(progress, "page") as tick:
         return summarise(
             memory.model,
@@ -94,7 +117,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             plain_record=records.pop(PLAIN, None),
             plain=learners[PLAIN].module if PLAIN in learners else None,
             training_rows=_training_rows(run, prepared, memory, task.train),
-            simple=run.simple_rows,
+            simple=_simple_rows(run, tests, gone),
             batch_size=rows,
             seed=run.options.seed,
             deployed=deployed.why,
@@ -103,10 +126,11 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             other_records={method_name(which, target): held for which, held in records.items()},
             audits=read_audits(run),
             suspects=suspects_if_cheap(run, memory.model, prepared.source),
-            notes=_notes(prepared),
+            notes=[*_notes(prepared), *_taught_notes(gone), *more_notes],
+            unclaimed=_unclaimed(prepared.task, gone, tests),
             version=version_line(run),
             changes=changes_of(run),
-            promises=_promises(run, learners, tests) if task.tests else None,
+            promises=promises,
             tick=tick,
         )
 
@@ -140,8 +164,8 @@ def _asked(
 
 def _promises(
     run: Run, learners: Mapping[Which, Learner], tests: Mapping[str, Answers]
-) -> Promises | None:
-    """Return what coverages of the deployed answer come to on the first test set."""
+) -> tuple[Promises | None, list[str]]:
+    """Return what coverages of the deployed answer come to on the first test set, and notes."""
     which, target, memory = run.deployed.which, run.preparation.target, learners[MEMORY]
     assert isinstance(memory, WithMemory)
     name, asked = next(iter(tests.items()))
@@ -154,7 +178,52 @@ def _promises(
     far = None
     if found.unfamiliar is not None and asked.features is not None:
         far = unfamiliarity(memory.model, features=asked.features)
-    return promises_kept(name, found, target, target.expected(said), asked.labels, far)
+    made = promises_kept(name, found, target, target.expected(said), asked.labels, far)
+    if not found.taught:
+        return made, []
+    by = f"Coverages are promised by {found.rows} validation rows"
+    promise = "No coverage is promised" if made is None else by
+    return made, [
+        f"{promise}: the memory was taught {found.taught} of {found.rows + found.taught} "
+        "validation rows, and rows that vote say nothing of others."
+    ]
+
+
+def _simple_rows(run: Run, tests: Mapping[str, Answers], gone: BySplit) -> SimpleRows:
+    """Return the scores of simple methods, without rows that the memory was taught."""
+    found, target = run.simple_rows, run.preparation.target
+    for test, asked in tests.items():
+        if test in found and test in gone and bool(gone[test].any()):
+            found[test] = {
+                title(which, target): scores(
+                    asked.others[method_name(which, target)], asked.labels, target=target
+                )
+                for which in (*SIMPLE, PARAM)
+                if which in run.candidates
+            }
+    return found
+
+
+def _taught_notes(gone: BySplit) -> list[str]:
+    counts = {name: int(rows.sum()) for name, rows in gone.items()}
+    if not any(counts.values()):
+        return []
+    return [f"The memory was taught {counts_in_words(counts)}, which are left out here."]
+
+
+def _unclaimed(task: Task, gone: BySplit, tests: Mapping[str, Answers]) -> dict[str, str]:
+    """Say of each test set of which nothing can be claimed why not."""
+    if VALIDATION in tests and task.tests:
+        return {
+            VALIDATION: "The memory was taught all test rows, so nothing is claimed of it: these "
+            "are validation rows, which epochs and shares were chosen on."
+        }
+    return {
+        name: f"The memory was taught {int(gone[name].sum())} of {len(gone[name])} {name} rows, "
+        "and the others are too few to claim anything."
+        for name, asked in tests.items()
+        if name in gone and bool(gone[name].any()) and len(asked.labels) < LEAST_ROWS
+    }
 
 
 def _measured_loss(run: Run, which: Which) -> float | None:

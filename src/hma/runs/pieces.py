@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from hma.data import Source
-from hma.exact_parts import ExactParts
-from hma.explain import Explanation
+from hma.memory.attribution import ExactParts
+from hma.questions.explain import Explanation
 from hma.report.numbers import counted, percent, plain
 from hma.report.run.groups import group_names, label_text
 from hma.runs.effects import Effect, strongest

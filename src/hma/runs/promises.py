@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hma.conformal import class_sets, coverage_interval, least_rows, threshold
+from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
 from hma.report.run.promises import Promise, Promises
 from hma.runs.calibration import Calibration, answer_scores
 from hma.targets import Number, Target

@@ -1,6 +1,8 @@
 """The rows that a run's memory holds, for a person to look at: trained on, or taught since."""
 
 import base64
+import struct
+import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from io import BytesIO
@@ -12,9 +14,9 @@ from hma.data import Source
 from hma.data.labels import label_text
 from hma.data.table.columns import cells
 from hma.data.table.files import TableRows
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.extras import needed
-from hma.keyed_rows import KeyedRows
+from hma.memory.keyed_rows import KeyedRows
 from hma.report.html import inline_picture
 from hma.report.run import groups
 from hma.runs.folder import Run
@@ -108,7 +110,16 @@ class RememberedRows:
         kept = self.run.living.rows.pictures[place]
         if kept is None:
             return None
-        opened: Image = needed("PIL.Image", "pictures").open(BytesIO(base64.b64decode(kept)))
+        try:
+            opened: Image = needed("PIL.Image", "pictures").open(BytesIO(base64.b64decode(kept)))
+            if max(opened.size) > THUMBNAIL:
+                raise ValueError(f"its longer side has {max(opened.size)} pixels")
+            opened.load()
+        except (OSError, ValueError, SyntaxError, EOFError, struct.error, zlib.error) as error:
+            raise UserError(
+                f"the picture of the taught row {sample} in {self.run.versions.versions} is "
+                f"damaged: {reason(error)}; {self.run.versions.remedy}"
+            ) from error
         return opened
 
     def picture(self, sample: int) -> str | None:

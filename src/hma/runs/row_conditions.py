@@ -5,11 +5,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 from hma.data.labels import finite_number, listed
 from hma.errors import UserError
 
+MOST_CHARACTERS = 4000
+"""Of an expression."""
+MOST_TERMS = 32
+"""Comparisons of an expression."""
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -18,6 +23,8 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+SHOWN = 80
+"""Characters of an expression that a message repeats."""
 RULE = "COLUMN == VALUE, with ==, !=, <, <=, > or >=, several joined by 'and'"
 TOKEN = re.compile(
     r"""\s*(?:(?P<compare>==|!=|<=|>=|<|>)|(?P<quoted>"[^"]*"|'[^']*'|`[^`]*`)"""
@@ -41,7 +48,7 @@ class Condition:
             (False, True)
         """
         text = cell or ""
-        number, own = finite_number(self.value), finite_number(text)
+        number, own = self._number, finite_number(text)
         if number is not None and own is not None:
             return COMPARISONS[self.compare](own, number)
         if self.compare in ("==", "!="):
@@ -50,17 +57,38 @@ class Condition:
             return False  # a number and a text have no order
         return COMPARISONS[self.compare](text, self.value)
 
+    @cached_property
+    def _number(self) -> float | None:
+        return finite_number(self.value)
 
-def parsed_conditions(text: str) -> list[Condition]:
-    """Return the comparisons of an expression, all of which must hold.
+
+@dataclass(frozen=True)
+class Conditions:
+    """Comparisons, all of which must hold.
+
+    Args:
+        text: As they were written.
+        comparisons: The same, parsed.
+    """
+
+    text: str
+    comparisons: tuple[Condition, ...]
+
+
+def parse_conditions(text: str) -> Conditions:
+    """Return the comparisons of an expression; takes time that grows with its length alone.
 
     Example:
-        >>> parsed_conditions("'home town' == Oslo and age>=65")
-        [Condition(column='home town', compare='==', value='Oslo'), \
-Condition(column='age', compare='>=', value='65')]
+        >>> parse_conditions("'home town' == Oslo and age>=65").comparisons
+        (Condition(column='home town', compare='==', value='Oslo'), \
+Condition(column='age', compare='>=', value='65'))
     """
-    tokens, at = [], 0
-    while text[at:].strip():
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(
+            f"--where must have at most {MOST_CHARACTERS} characters, got {len(text)}; give --ids"
+        )
+    tokens, at, end = [], 0, len(text.rstrip())
+    while at < end:
         found = TOKEN.match(text, at)
         if found is None:
             raise _wrong(text)
@@ -75,31 +103,33 @@ Condition(column='age', compare='>=', value='65')]
         conditions.append(Condition(_plain(part[0]), part[1]["compare"], _plain(part[2])))
         if not joint:
             break
-    return conditions
+    if len(conditions) > MOST_TERMS:
+        raise UserError(
+            f"--where takes at most {MOST_TERMS} comparisons, got {len(conditions)}; give --ids"
+        )
+    return Conditions(text, tuple(conditions))
 
 
-def rows_where(
-    conditions: Sequence[Condition], cells: Mapping[str, Sequence[str | None]]
-) -> list[int]:
+def rows_where(conditions: Conditions, cells: Mapping[str, Sequence[str | None]]) -> list[int]:
     """Return the places of the rows for which all conditions hold.
 
     Args:
         conditions: Comparisons.
         cells: Column -> its cell in each row.
     """
-    for condition in conditions:
+    for condition in conditions.comparisons:
         if condition.column not in cells:
             near = get_close_matches(condition.column, cells, n=1)
             guess = f"; did you mean {near[0]!r}?" if near else ""
             raise UserError(
-                f"--where names the column {condition.column!r}, which the table has not{guess}; "
-                f"it has {listed(list(cells), 30)}"
+                f"--where names the column {condition.column[:SHOWN]!r}, which the table has "
+                f"not{guess}; it has {listed(list(cells), 30)}"
             )
     count = len(next(iter(cells.values()), ()))
     return [
         place
         for place in range(count)
-        if all(condition.holds(cells[condition.column][place]) for condition in conditions)
+        if all(one.holds(cells[one.column][place]) for one in conditions.comparisons)
     ]
 
 
@@ -108,4 +138,6 @@ def _plain(token: "re.Match[str]") -> str:
 
 
 def _wrong(text: str) -> UserError:
-    return UserError(f"--where must be {RULE}; quote names and values with spaces; got {text!r}")
+    return UserError(
+        f"--where must be {RULE}; quote names and values with spaces; got {text[:SHOWN]!r}"
+    )

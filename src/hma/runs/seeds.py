@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hma.checkpoint import MANIFEST
 from hma.errors import UserError
-from hma.json_files import read_json
+from hma.io.checkpoint import MANIFEST
+from hma.io.files import remove_abandoned
+from hma.io.json_files import read_json
 from hma.metrics import METRICS
 from hma.report.run.verdict import amount
 from hma.report.seeds import SeedAnswers, SeedsReport, compare_seeds
 from hma.report.seeds import write_page as write_report
 from hma.runs.candidates import MEMORY, Which
 from hma.runs.folder import MODEL, Run
+from hma.runs.held_out import LEAST_ROWS, VALIDATION, counts_in_words, taught_held_out
 from hma.runs.kept_answers import answers_of, has_answers
 from hma.runs.options import OPTIONS, REMEDY, SEVERAL, RunOptions, claim
 from hma.runs.page import write_page
@@ -48,6 +50,7 @@ class SeveralRuns:
     def open(cls, folder: Path) -> "SeveralRuns":
         """Open a folder of several seeds, at least one of them finished."""
         options = RunOptions.read(folder / OPTIONS, several=True)
+        remove_abandoned(folder)
         found = {seed: _finished(folder / _name(seed)) for seed in _seeds(folder)}
         runs = {seed: run for seed, run in found.items() if run is not None}
         if not runs:
@@ -69,10 +72,21 @@ class SeveralRuns:
 
         The training data is opened only for runs whose answers are not kept.
         """
-        first = self.run()
-        answers = [answers_of(run, progress) for run in self.runs.values()]
+        first, notes, answers = self.run(), [], []
+        for seed, run in self.runs.items():
+            found, taught = answers_of(run, progress), _taught_in_words(run)
+            if taught and _too_few(run, found):
+                notes.append(f"Not counted here: seed {seed}, whose memory was taught {taught}.")
+                continue
+            answers.append(found)
+            if taught:
+                notes.append(f"Seed {seed}: its memory was taught {taught}, left out here.")
+        if not answers:
+            raise UserError(
+                f"nothing can be compared: the memory of every seed in {self.folder} was taught "
+                "its test rows; hma memory RUN --restore 0 brings back what training left"
+            )
         task = first.record(MEMORY).setup["task"]
-        notes = []
         if self.unfinished:
             named = ", ".join(map(str, self.unfinished))
             notes.append(f"Not finished, and not counted here: seed {named}.")
@@ -103,7 +117,7 @@ class SeveralRuns:
 def is_several(folder: Path) -> bool:
     """Tell whether a folder holds runs of several seeds."""
     path = folder / OPTIONS
-    return path.is_file() and bool(read_json(path, dict, remedy=REMEDY).get(SEVERAL))
+    return path.is_file() and bool(read_json(path, dict, sealed=True, remedy=REMEDY).get(SEVERAL))
 
 
 def train_seeds(
@@ -176,12 +190,29 @@ def _write_own_page(run: Run, progress: Progress | None, say: Says) -> None:
 def _scores(run: Run, answers: SeedAnswers) -> str:
     """Return what each candidate came to on the first test set, in a line."""
     metric = METRICS[run.record(MEMORY).setup["task"]["metric"]]
+    if not answers.labels:
+        return f"not scored, as the memory was taught {_taught_in_words(run)}"
     test, labels = next(iter(answers.labels.items()))
     scores = [
         f"{candidate.name} {amount(metric.name, metric.score(said[test], labels, answers.target))}"
         for candidate, said in answers.said.items()
     ]
     return f"{metric.title} {', '.join(scores)}"
+
+
+def _taught_in_words(run: Run) -> str:
+    """Say how many validation and test rows of a run its memory was taught; empty for none."""
+    gone = {name: int(rows.sum()) for name, rows in taught_held_out(run).items()}
+    return counts_in_words(gone) if any(gone.values()) else ""
+
+
+def _too_few(run: Run, answers: SeedAnswers) -> bool:
+    """Tell whether a test set has too few rows left that the memory was not taught."""
+    gone = taught_held_out(run)
+    tests = [name for name in gone if name != VALIDATION] or [VALIDATION]
+    return any(
+        bool(gone[test].any()) and len(answers.labels.get(test, ())) < LEAST_ROWS for test in tests
+    )
 
 
 def _name(seed: int) -> str:

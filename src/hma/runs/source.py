@@ -58,6 +58,8 @@ def source_from(options: RunOptions, spec: str | None = None) -> Source:
         data_root=None if options.data_root is None else Path(options.data_root),
         skip_bad_files=options.skip_bad_files,
         skip_missing_labels=options.skip_missing_labels,
+        encoding=options.encoding,
+        text=options.text,
         seed=options.seed,
     )
 

@@ -4,14 +4,15 @@ import torch
 from torch import Tensor
 
 from hma.data import Source
-from hma.label_issues import label_issues
+from hma.memory.keyed_rows import KeyedRows
 from hma.methods.memory import WithMemory
-from hma.model import HMA
+from hma.model import MemoryModel
+from hma.questions.label_issues import label_issues
+from hma.questions.suspects import Suspects, suspects
 from hma.report.run.groups import label_text
 from hma.report.run.suspect_rows import Against, SuspectRow, SuspectRows
 from hma.runs.folder import MEMORY, Run
 from hma.runs.remembered import RememberedRows
-from hma.suspects import Suspects, suspects
 from hma.targets import Number, YesNo
 from hma.training import Progress, counted
 
@@ -43,7 +44,7 @@ def suspects_of(
     return _shown(run, found, RememberedRows(run), top, label_issues(found) if cleanlab else None)
 
 
-def suspects_if_cheap(run: Run, model: HMA, training: Source) -> SuspectRows | None:
+def suspects_if_cheap(run: Run, model: MemoryModel, training: Source) -> SuspectRows | None:
     """Return what the page shows; None where rows do not vote, or are many.
 
     Args:
@@ -51,8 +52,8 @@ def suspects_if_cheap(run: Run, model: HMA, training: Source) -> SuspectRows | N
         model: Its memory.
         training: Its training rows.
     """
-    stored = None if model.vote is None or model.real is None else model.real.queue
-    count = 0 if stored is None else len(stored.order())
+    stored = None if model.real is None else model.real.queue
+    count = len(stored.order()) if isinstance(stored, KeyedRows) else 0
     if not 2 <= count <= CHEAP**0.5:
         return None
     return _shown(run, suspects(model), RememberedRows(run, training), ON_THE_PAGE, None)

@@ -1,5 +1,6 @@
 """Rows that a memory was taught after training: what is stored of them, and their files."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,12 +8,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hma.files import FileError
-from hma.json_files import read_json, write_json
-from hma.tensor_files import read_tensors, write_tensors
+from hma.io.files import FileError
+from hma.io.json_files import read_json, write_json
+from hma.io.tensor_files import read_tensors, write_tensors
+from hma.targets import Target
 
 TENSORS, TEXTS = "rows.safetensors", "rows.json"
-NAMES = ("features", "labels", "ids", "forgotten")
+FILES = {TENSORS: str, TEXTS: str}
+"""The hash of each file."""
+NAMES = ("features", "labels", "ids", "hashes", "forgotten")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+PNG = b"\x89PNG\r\n\x1a\n"
 Cells = Mapping[str, tuple[str | None, ...]]
 """Column of a table -> its cell in each row, as text; None where it is empty."""
 
@@ -30,6 +36,7 @@ class TaughtRows:
         features: What the backbone made of them, ``(N, F)``.
         labels: As the target stores them, ``(N, ...)``.
         ids: Sample ids, ``(N,)``, from those of training rows on.
+        hashes: Of what each row holds besides its label, see :mod:`hma.runs.held_out`, ``(N,)``.
         what: What each is, in words.
         where: Where each came from.
         pictures: PNG of each as text in base64; None where it is no picture.
@@ -39,6 +46,7 @@ class TaughtRows:
     features: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     labels: Tensor = field(default_factory=no_ids)
     ids: Tensor = field(default_factory=no_ids)
+    hashes: Tensor = field(default_factory=no_ids)
     what: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     pictures: tuple[str | None, ...] = ()
@@ -54,6 +62,7 @@ class TaughtRows:
             features=self.features[places],
             labels=self.labels[places],
             ids=self.ids[places],
+            hashes=self.hashes[places],
             what=tuple(self.what[i] for i in chosen),
             where=tuple(self.where[i] for i in chosen),
             pictures=tuple(self.pictures[i] for i in chosen),
@@ -79,6 +88,7 @@ class TaughtRows:
             features=torch.cat([self.features, others.features]),
             labels=torch.cat([labels, others.labels]),
             ids=torch.cat([self.ids, others.ids]),
+            hashes=torch.cat([self.hashes, others.hashes]),
             what=self.what + others.what,
             where=self.where + others.where,
             pictures=self.pictures + others.pictures,
@@ -94,7 +104,7 @@ class TaughtRows:
 
 def write_change(folder: Path, rows: TaughtRows, forgotten: Tensor) -> dict[str, str]:
     """Write rows that come and ids that go; return the hash of each file."""
-    tensors = (rows.features, rows.labels, rows.ids, forgotten)
+    tensors = (rows.features, rows.labels, rows.ids, rows.hashes, forgotten)
     texts = {
         "what": rows.what,
         "where": rows.where,
@@ -108,25 +118,84 @@ def write_change(folder: Path, rows: TaughtRows, forgotten: Tensor) -> dict[str,
 
 
 def read_change(folder: Path, hashes: Mapping[str, str], remedy: str) -> tuple[TaughtRows, Tensor]:
-    """Read what :func:`write_change` wrote, or raise :class:`hma.files.FileError`."""
-    held = read_tensors(folder / TENSORS, sha256=hashes.get(TENSORS), remedy=remedy)
+    """Read what :func:`write_change` wrote, or raise :class:`hma.io.files.FileError`."""
+    held = read_tensors(folder / TENSORS, sha256=hashes[TENSORS], remedy=remedy)
     shape = {
         "what": list[str],
         "where": list[str],
         "pictures": list[str | None],
         "cells": dict[str, list[str | None]],
     }
-    texts = read_json(folder / TEXTS, shape, sha256=hashes.get(TEXTS), remedy=remedy)
+    texts = read_json(folder / TEXTS, shape, sha256=hashes[TEXTS], remedy=remedy)
     columns = [texts["what"], texts["where"], texts["pictures"], *texts["cells"].values()]
-    if set(held) != set(NAMES) or any(len(column) != len(held["ids"]) for column in columns):
+    lengths = {tuple(held[name].shape[:1]) for name in held if name != "forgotten"}
+    lengths |= {(len(column),) for column in columns}
+    if set(held) != set(NAMES) or len(lengths) != 1 or () in lengths or held["ids"].dim() != 1:
         raise FileError(f"{folder} is damaged: its files do not fit each other; {remedy}")
+    for place, kept in enumerate(texts["pictures"]):
+        if kept is not None and not _is_png(kept):
+            raise FileError(
+                f"{folder / TEXTS} is damaged: pictures[{place}] is no PNG in base64; {remedy}"
+            )
     rows = TaughtRows(
         features=held["features"],
         labels=held["labels"],
         ids=held["ids"],
+        hashes=held["hashes"],
         what=tuple(texts["what"]),
         where=tuple(texts["where"]),
         pictures=tuple(texts["pictures"]),
         cells={name: tuple(column) for name, column in texts["cells"].items()},
     )
     return rows, held["forgotten"]
+
+
+def expect_ids(name: str, ids: Tensor, least: int, end: int) -> None:
+    """Raise ``ValueError`` unless sample ids are whole numbers from ``least``, each there once."""
+    if ids.dtype != torch.long or ids.dim() != 1:
+        raise ValueError(f"{name} must be one int64 for each row, got {_kind(ids)}")
+    outside = (ids < least) | (ids >= end)
+    if bool(outside.any()):
+        raise ValueError(f"{name} must be from {least} to {end - 1}, got {ids[outside][0]}")
+    ordered = ids.sort().values
+    twice = ordered[1:] == ordered[:-1]
+    if bool(twice.any()):
+        raise ValueError(f"{name} must be there once each, got {ordered[1:][twice][0]} twice")
+
+
+def expect_rows(rows: TaughtRows, width: int, target: Target) -> None:
+    """Raise ``ValueError`` unless features and labels are what a memory stores.
+
+    Args:
+        rows: What is read, or to be written.
+        width: Of the features that the memory stores, ``F``.
+        target: What a label is, with the classes that there are then.
+    """
+    if not len(rows):
+        return
+    features, labels = rows.features, rows.labels
+    if features.dtype not in FLOATS or features.shape != (len(rows), width):
+        raise ValueError(f"features must be ({len(rows)}, {width}) floats, got {_kind(features)}")
+    if not bool(features.isfinite().all()):
+        raise ValueError("features must be finite, got NaN or infinity")
+    if rows.hashes.dtype != torch.long or rows.hashes.shape != (len(rows),):
+        raise ValueError(f"hashes must be one int64 for each row, got {_kind(rows.hashes)}")
+    expected = target.unknown(0)
+    kinds = FLOATS if expected.is_floating_point() else (torch.long,)
+    if labels.dtype not in kinds or labels.shape[1:] != expected.shape[1:]:
+        raise ValueError(f"labels must be like {_kind(expected)}, got {_kind(labels)}")
+    try:
+        target.checked(target.given(labels), len(rows))
+    except ValueError as error:
+        raise ValueError(f"labels do not fit: {str(error).split(';')[0]}") from error
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def _is_png(text: str) -> bool:
+    try:
+        return base64.b64decode(text, validate=True).startswith(PNG)
+    except ValueError:
+        return False

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hma.added_classes import expect_growing
 from hma.data import Preparation, Source, Split
+from hma.data.content_hashes import split_hashes
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import class_names, listed, whole
 from hma.errors import UserError
-from hma.keyed_rows import KeyedRows
-from hma.model import HMA
-from hma.momentum import evaluating
+from hma.memory.keyed_rows import KeyedRows
+from hma.model import MemoryModel
 from hma.runs.folder import ENCODED
 from hma.runs.memory_versions import Change
 from hma.runs.remembered import cells_of, kept_picture
@@ -23,12 +22,12 @@ from hma.targets import Classes
 from hma.training import Progress, counted
 
 NEAREST = 8
-"""Stored rows that a new one is compared with."""
+"""Stored rows with its label that a new one is compared with."""
 PAIRS = 20_000_000
 
 
 def new_classes_of(
-    preparation: Preparation, model: HMA, raw: Sequence[Any], allowed: bool, where: str
+    preparation: Preparation, model: MemoryModel, raw: Sequence[Any], allowed: bool, where: str
 ) -> tuple[str, ...]:
     """Return the classes among raw labels that are not known yet, if they are to be let in.
 
@@ -56,24 +55,24 @@ def new_classes_of(
             f"{listed(preparation.classes)}"
         )
     if names:
-        expect_growing(model.target, model.config)
+        model.expect_growing()
     return names
 
 
 def rows_of_source(
     preparation: Preparation,
-    model: HMA,
+    model: MemoryModel,
     source: Source,
     places: Sequence[int],
-    first_id: int,
     progress: Progress | None,
 ) -> TaughtRows:
-    """Return rows of a source as the memory keeps them."""
+    """Return rows of a source as the memory keeps them; :func:`change_by` gives them their ids."""
     split = preparation.split(source, places)
     return TaughtRows(
         features=encoded_rows(model, split, progress),
         labels=preparation.target.checked(split.labels, len(places)),
-        ids=torch.arange(first_id, first_id + len(places)),
+        ids=torch.arange(len(places)),
+        hashes=split_hashes(split),
         what=tuple(source.describe_all(places)),
         where=(source.name,) * len(places),
         pictures=tuple(kept_picture(source.thumbnail(place)) for place in places),
@@ -82,10 +81,10 @@ def rows_of_source(
 
 
 @torch.no_grad()
-def encoded_rows(model: HMA, split: Split, progress: Progress | None) -> Tensor:
+def encoded_rows(model: MemoryModel, split: Split, progress: Progress | None) -> Tensor:
     """Return the features of rows as the memory stores them, ``(N, F)``."""
     parts, done = [], 0
-    with counted(progress, "encoding") as tick, evaluating(model):
+    with counted(progress, "encoding") as tick, model.reading():
         for places in torch.split(torch.arange(len(split)), ENCODED):
             batch = split.batch(places)
             made = batch.features
@@ -102,7 +101,9 @@ def encoded_labels(preparation: Preparation, raw: Sequence[Any], where: str) -> 
     return target.checked(y, len(raw))
 
 
-def change_by(store: KeyedRows, rows: TaughtRows, names: tuple[str, ...], where: str) -> Change:
+def change_by(
+    store: KeyedRows, rows: TaughtRows, names: tuple[str, ...], where: str, first_id: int
+) -> Change:
     """Return the change that teaches rows: without those that are held, or cannot be stored.
 
     Args:
@@ -110,6 +111,7 @@ def change_by(store: KeyedRows, rows: TaughtRows, names: tuple[str, ...], where:
         rows: What it is taught.
         names: Classes that are new.
         where: Where the rows came from, for messages.
+        first_id: Sample id of the first row that is stored; the others follow.
     """
     finite = rows.features.isfinite().all(dim=1)
     if not bool(finite.all()):
@@ -124,7 +126,8 @@ def change_by(store: KeyedRows, rows: TaughtRows, names: tuple[str, ...], where:
         raise UserError(
             f"the memory holds all {len(rows)} rows of {where} already; nothing was changed"
         )
-    return Change(rows=rows.at(new), classes=names)
+    ids = torch.arange(first_id, first_id + len(new))
+    return Change(rows=replace(rows.at(new), ids=ids), classes=names)
 
 
 @torch.no_grad()
@@ -134,14 +137,14 @@ def not_held(store: KeyedRows, rows: TaughtRows) -> Tensor:
     new = torch.ones(len(rows), dtype=torch.bool)
     if not len(held.ids):
         return new
-    for some in torch.split(torch.arange(len(rows)), max(1, PAIRS // len(held.ids))):
+    for some in torch.split(torch.arange(len(rows)), max(1, PAIRS // held.labels.numel())):
         features, labels = rows.features[some], rows.labels[some]
-        apart = torch.cdist(features, held.features)  # (B, M)
+        same = _close(held.labels[None], labels[:, None])  # (B, M), or (B, M, T)
+        same = same if same.dim() == 2 else same.all(dim=-1)
+        apart = torch.cdist(features, held.features).masked_fill(~same, torch.inf)  # (B, M)
         near = apart.topk(min(NEAREST, len(held.ids)), largest=False).indices  # (B, K)
         alike = _close(held.features[near], features[:, None]).all(dim=-1)
-        same = _close(held.labels[near], labels[:, None])  # (B, K), or (B, K, T)
-        same = same if same.dim() == 2 else same.all(dim=-1)
-        new[some] = ~(alike & same).any(dim=1)
+        new[some] = ~(alike & same.gather(1, near)).any(dim=1)
     return new
 
 

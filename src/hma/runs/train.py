@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from hma.backbones.by_name import default_backbone
-from hma.checkpoint import is_saved, save
 from hma.data import Prepared, Split, Task
 from hma.errors import UserError
-from hma.json_files import write_json
+from hma.io.checkpoint import is_saved, save
+from hma.io.json_files import write_json
 from hma.methods import Learner
 from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
@@ -36,6 +36,7 @@ from hma.runs.folder import (
     PREPARATION,
     Run,
 )
+from hma.runs.held_out import keep_hashes
 from hma.runs.options import RunOptions, claim
 from hma.runs.source import prepared_from
 from hma.runs.training_data import features_of_run
@@ -132,6 +133,7 @@ def train(
             audit_if_cheap(memory, seen[MEMORY], records[MEMORY], options, folder, progress)
             if calibration is not None:
                 calibration.write(folder, key)
+            keep_hashes(folder, task)
             _conclude(folder, prepared, memory, deployed)
     run = Run.open(folder)
     if first_process():
@@ -238,7 +240,7 @@ def _calibrated(
     if deployed.which == MIXTURE:
         shares: dict[str, float] = dict(counted.items())
         asked = Mixture({which: learners[which] for which in counted}, shares)
-        asked.module.to(memory.model.anchors.device)
+        asked.module.to(memory.model.device)
     key = calibration_key(counted, weights, asked.contexts[0])
     if read_calibration(folder, key) is not None:
         return None, key

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from hma.backbones import Frozen
 from hma.data import Preparation, Prepared, Source, Split, Task, is_builtin, labelled_rows
+from hma.data.content_hashes import split_hashes
 from hma.errors import UserError
-from hma.feature_file import read_features
+from hma.io.feature_file import read_features
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
@@ -137,14 +138,16 @@ def _source_of(split: str, given: Mapping[str, Any]) -> str:
 def rows_trained_on(run: Run, source: Source) -> int:
     """Return how many rows of a source the model was trained on, or its memory was taught.
 
-    That is as far as it can be told: all training rows if it is the source of the training; of
-    another table those that are equal once they are prepared. Of other kinds none is found.
+    Taught rows are recognised by what they hold. Of training rows that is as far as it can be told:
+    all of them if it is the source of the training; of another table those that are equal once they
+    are prepared. Of other kinds none is found.
     """
     count = len(run.places.get("train", []))
     fingerprint = source.fingerprint()
-    changes = [run.versions.version(number) for number in run.living.chain]
-    if taught := sum(one.added for one in changes if one.fingerprint == fingerprint):
-        return taught
+    if len(run.living.rows):
+        hashes = split_hashes(run.preparation.split(source, labelled_rows(source)))
+        if taught := int(torch.isin(hashes, run.living.rows.hashes).sum()):
+            return taught
     if fingerprint == run.record(MEMORY).setup["task"]["facts"].get("fingerprint"):
         return count
     if source.kind != "table" or is_builtin(run.options.source):

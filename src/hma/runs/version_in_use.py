@@ -4,33 +4,31 @@ from dataclasses import replace
 
 import torch
 
-from hma.added_classes import add_classes
+from hma.config import ConfigError
 from hma.data import Preparation
 from hma.errors import UserError
-from hma.keyed_rows import KeyedRows
-from hma.model import HMA
-from hma.queue import MemoryRows
+from hma.memory.keyed_rows import KeyedRows
+from hma.memory.queue import MemoryRows
+from hma.model import MemoryModel
 from hma.runs.memory_versions import Living
 from hma.targets import Classes, SoftClasses
 
 WRITTEN_AT_ONCE = 1024
 
 
-def keyed_rows(model: HMA, what: str = "this run") -> KeyedRows:
+def keyed_rows(model: MemoryModel, what: str = "this run") -> KeyedRows:
     """Return the rows of a memory that can be taught and made to forget, or say what is needed."""
-    store = model.real.queue if model.real is not None else None
-    if not isinstance(store, KeyedRows) or not model.config.has_real_memory:
-        config = model.config
-        got = f"similarity {config.similarity!r} and queue size {config.queue_size}"
+    try:
+        return model.stored_samples("this")
+    except ConfigError as error:
         raise UserError(
             f"{what} has no memory with a row for each sample, which is what can be taught, made "
-            f"to forget and looked into; it has {got}: train again with --similarity distance"
-        )
-    return store
+            "to forget and looked into; train again with --memory vote"
+        ) from error
 
 
 @torch.no_grad()
-def with_version(model: HMA, living: Living) -> HMA:
+def with_version(model: MemoryModel, living: Living) -> MemoryModel:
     """Return ``model``, as training left it, with the rows and classes of a version.
 
     It holds the rows that training stored, without the forgotten ones, then those it was taught:
@@ -39,7 +37,7 @@ def with_version(model: HMA, living: Living) -> HMA:
     if not living.chain:
         return model
     if living.classes:
-        add_classes(model, len(living.classes))
+        model.add_classes(len(living.classes))
     store, rows = keyed_rows(model), living.rows
     store.forget(living.forgotten)
     for some in torch.split(torch.arange(len(rows)), WRITTEN_AT_ONCE):

@@ -1,17 +1,18 @@
 """A run as it answers with one version of its memory; nothing in it changes while it is asked."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hma.config import Context
 from hma.data import Source
-from hma.explain import explain
+from hma.errors import UserError
+from hma.model import Context
+from hma.questions.explain import explain
+from hma.questions.unfamiliar import unfamiliarity
 from hma.runs import MEMORY, Run
-from hma.runs.coverage import Thresholds
+from hma.runs.coverage import Promising, Thresholds
 from hma.runs.explanation import answer_text, most_seen, seen_in_words
 from hma.runs.forgetting import ids_of_class
 from hma.runs.memory_scores import memory_of
@@ -19,7 +20,6 @@ from hma.runs.remembered import RememberedRows, rows_in_words
 from hma.runs.version_in_use import keyed_rows
 from hma.serve.rows import Asked
 from hma.targets import Number, Target, YesNo
-from hma.unfamiliar import unfamiliarity
 
 CONTEXT: Context = "alone"
 
@@ -30,23 +30,34 @@ class Answering:
     Args:
         run: The run, with the version of its memory that is to answer.
         training: Its training rows, to be shown; opened when they are needed if not given.
-        promise: What a coverage promises of its answers, if any does.
+        promising: What promises a coverage of its answers.
     """
 
     def __init__(
-        self, run: Run, training: Source | None, promise: Thresholds | None = None
+        self, run: Run, training: Source | None, promising: Promising | None = None
     ) -> None:
         self.run, self.deployed = run, run.deployed
         self.number = run.living.number
         self.learner = run.learner(self.deployed.which)
-        self.learner.use(CONTEXT if CONTEXT in self.learner.contexts else self.learner.contexts[0])
+        context = CONTEXT if CONTEXT in self.learner.contexts else self.learner.contexts[0]
+        self.learner.use(context)
         self.model = memory_of(run, self.learner)
         self.model.context = CONTEXT
         for module in (self.learner.module, self.model):
             module.eval()
         self.remembered = RememberedRows(run, training)
-        names = run.preparation.classes  # with classes that were taught
-        self.promise = None if promise is None else replace(promise, names=names)
+        self.promise: Thresholds | None = None
+        self.unpromised = ""
+        if promising is not None:
+            try:
+                self.promise = promising(run, self.learner, self.model, context)
+            except UserError as error:
+                self.unpromised = str(error)
+
+    @property
+    def notes(self) -> list[str]:
+        """What every answer says beside itself: why nothing is promised of it, where that is so."""
+        return [f"nothing is promised of answers: {self.unpromised}"] if self.unpromised else []
 
     @torch.no_grad()
     def predict(self, asked: Asked) -> list[dict[str, Any]]:

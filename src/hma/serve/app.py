@@ -1,10 +1,9 @@
 """The endpoints: each reads a request, lets the service answer in a thread, and replies."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,14 +18,19 @@ from hma.serve.guard import Guard
 from hma.serve.openapi import SUMMARIES, description
 from hma.serve.page import page
 from hma.serve.replies import answered, failed, refused
-from hma.serve.requests import FIELDS, QUERIES, body_of, query_of
+from hma.serve.requests import FIELDS, QUERIES, parse_body, query_of, read_body
 from hma.serve.service import Service
+from hma.serve.workers import Workers
 
+WRITE_WAIT = 3.0
+"""Seconds that a write waits for other writers."""
 WRITES = ("/remember", "/forget", "/restore")
 Work = Callable[..., Any]
 
 
-def app_of(service: Service, *, token: str | None = None) -> Starlette:
+def app_of(
+    service: Service, *, token: str | None = None, write_wait: float = WRITE_WAIT
+) -> Starlette:
     """Return the application of a service.
 
     Readers share a few threads, writers have one of their own: whoever waits for a write keeps
@@ -35,15 +39,34 @@ def app_of(service: Service, *, token: str | None = None) -> Starlette:
     Args:
         service: What answers.
         token: What every request must carry; None for none.
+        write_wait: Seconds that a write waits for others, here or in another process; then it ends
+            with 503 and nothing written.
     """
-    readers = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "reader")
-    writer = ThreadPoolExecutor(1, "writer")
+    readers, writer = Workers(max(2, os.cpu_count() or 1), "reader"), Workers(1, "writer")
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        readers.shutdown()
-        writer.shutdown()
+        service.stop()
+        readers.stop()
+        writer.stop()
+
+    def endpoint(path: str, work: Work) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            given: tuple[Any, ...] = ()
+            if path in FIELDS:
+                data = await read_body(request)
+                given = (await readers.run(parse_body, path, data),)
+            elif path in QUERIES:
+                given = (query_of(request, path),)
+            if path not in WRITES:
+                return answered(await readers.run(work, *given))
+            until = monotonic() + write_wait
+            version = await writer.run(work, *given, until, within=write_wait)
+            readers.start(service.now)  # opened now, not for the first who asks
+            return answered(version)
+
+        return answer
 
     async def described(request: Request) -> Response:
         return answered(description(token is not None))
@@ -60,11 +83,10 @@ def app_of(service: Service, *, token: str | None = None) -> Starlette:
         "/versions": service.versions,
     }
     routes = [
-        Route(path, _endpoint(path, works[path], writer if path in WRITES else readers),
-              methods=[method.upper()])
+        Route(path, endpoint(path, works[path]), methods=[method.upper()])
         for method, path in SUMMARIES
-    ]  # fmt: skip
-    return Starlette(
+    ]
+    app = Starlette(
         routes=[*routes, Route("/openapi.json", described), Route("/", page)],
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={
@@ -75,18 +97,5 @@ def app_of(service: Service, *, token: str | None = None) -> Starlette:
         },
         lifespan=lifespan,
     )
-
-
-def _endpoint(path: str, work: Work, threads: Executor) -> Callable[[Request], Any]:
-    """Return what answers the requests to a path."""
-
-    async def answer(request: Request) -> Response:
-        given: tuple[Any, ...] = ()
-        if path in FIELDS:
-            given = (await body_of(request, path),)
-        elif path in QUERIES:
-            given = (query_of(request, path),)
-        loop = asyncio.get_running_loop()
-        return answered(await loop.run_in_executor(threads, work, *given))
-
-    return answer
+    app.router.redirect_slashes = False
+    return app

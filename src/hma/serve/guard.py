@@ -1,6 +1,7 @@
 """Who may ask: this machine alone, or whoever has the token."""
 
 import hmac
+import re
 from ipaddress import ip_address
 
 from starlette.requests import Request
@@ -10,6 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hma.errors import UserError
 from hma.serve.replies import refusal
 
+HOST = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[0-9a-z.-]+))(?::[0-9]{1,5})?",
+    re.ASCII | re.IGNORECASE,
+)
 OPEN = ("/", "/health")
 """Paths that need no token: they say nothing of the run."""
 
@@ -63,11 +68,11 @@ class Guard:
 
     def _refused(self, request: Request) -> Response | None:
         if self.token is None:
-            name = host_name(request.headers.get("host", ""))
-            if is_loopback(name):
+            given = ", ".join(request.headers.getlist("host"))
+            if is_loopback(host_name(given)):
                 return None
-            return refusal(403, f"this server answers to localhost alone, got {name[:80]!r}")
-        if request.url.path in OPEN:
+            return refusal(403, f"this server answers to localhost alone, got {given[:80]!r}")
+        if request.scope["path"] in OPEN:
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(
@@ -81,12 +86,13 @@ class Guard:
 
 
 def host_name(header: str) -> str:
-    """Return the host of a ``Host`` header without its port.
+    """Return the host of a ``Host`` header without its port; "" where it is malformed.
 
     Example:
-        >>> host_name("127.0.0.1:8000"), host_name("[::1]:8000"), host_name("localhost")
+        >>> host_name("127.0.0.1:8000"), host_name("[::1]:8000"), host_name("Localhost")
         ('127.0.0.1', '::1', 'localhost')
+        >>> host_name("[::1"), host_name("localhost:port")
+        ('', '')
     """
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    found = HOST.fullmatch(header)
+    return "" if found is None else (found["v6"] or found["name"]).lower()

@@ -5,7 +5,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 import hma
-from hma.json_files import Default
+from hma.io.json_files import Default
 from hma.serve.guard import OPEN
 from hma.serve.requests import FIELDS, JSON, MOST_BYTES, MOST_ROWS, QUERIES
 
@@ -61,6 +61,7 @@ def _responses(path: str) -> dict[str, Any]:
     found = {
         "200": {"description": "The answer.", "content": {JSON: {"schema": {"type": "object"}}}},
         "4XX": {"description": "One line that says what is wrong.", **wrong},
+        "503": {"description": "Too busy, or stopping; nothing was written.", **wrong},
     }
     if path in FIELDS:
         found["413"] = {"description": f"More than {MOST_BYTES} bytes.", **wrong}
@@ -70,7 +71,7 @@ def _responses(path: str) -> dict[str, Any]:
 
 
 def schema_of(shape: Any) -> dict[str, Any]:
-    """Return a shape of :mod:`hma.json_files` as JSON Schema.
+    """Return a shape of :mod:`hma.io.json_files` as JSON Schema.
 
     Example:
         >>> schema_of({"top": Default(int, 8), "ids": list[int]})["required"]

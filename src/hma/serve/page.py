@@ -7,6 +7,7 @@ from starlette.responses import HTMLResponse, Response
 
 from hma.extras import needed
 from hma.report.html import template
+from hma.serve.replies import SAFE_HEADERS
 
 POLICY = (
     "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; "
@@ -28,7 +29,6 @@ async def page(request: Request) -> Response:
     headers = {
         "Content-Security-Policy": POLICY.format(nonce),
         "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "no-store",
+        **SAFE_HEADERS,
     }
     return HTMLResponse(made, headers=headers)

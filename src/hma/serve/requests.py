@@ -1,5 +1,6 @@
 """What a request may hold: the fields of each endpoint, their shapes, and limits."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,10 +9,12 @@ from starlette.requests import Request
 
 from hma.data.labels import listed
 from hma.errors import UserError
-from hma.json_files import Default, checked, parsed
+from hma.io.json_files import Default, checked, parsed
 
 MOST_BYTES = 16 * 2**20
 """Of the body of a request."""
+MOST_VALUES = 2**20
+"""Of the body of a request: cells, names, ids."""
 MOST_ROWS = 256
 """Of a request: as many as ``hma predict`` answers at a time."""
 MOST_SHOWN = 100
@@ -21,6 +24,8 @@ MOST_LISTED = 1000
 MOST_NOTE = 1000
 """Characters of a note."""
 JSON = "application/json"
+TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?"?', re.DOTALL)
+"""The texts of a JSON document, the last perhaps without its end."""
 
 Cell = str | float | bool | None
 Shape = Mapping[str, Any]
@@ -39,6 +44,7 @@ FIELDS: Mapping[str, Shape] = {
         **ROWS,
         "labels": list[str | float | bool | dict[str, Cell]],
         "new_classes": Default(bool, False),
+        "yes": Default(bool, False),
         "note": Default(str, ""),
     },
     "/forget": {
@@ -57,17 +63,26 @@ QUERIES: Mapping[str, Shape] = {
 """Fields of the address that an endpoint takes."""
 
 
-async def body_of(request: Request, path: str) -> dict[str, Any]:
-    """Return the fields of a request's body, or raise what becomes a 4xx with one line.
-
-    Args:
-        request: The request.
-        path: Of the endpoint.
-    """
+async def read_body(request: Request) -> bytes:
+    """Return the body of a request, or raise what becomes a 4xx with one line."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != JSON:  # which also keeps forms of other sites out
         raise HTTPException(415, f"Content-Type must be {JSON}, got {given or 'none'}")
-    data = await _limited(request)
+    return await _limited(request)
+
+
+def parse_body(path: str, data: bytes) -> dict[str, Any]:
+    """Return the fields of a request's body, or raise what becomes a 4xx with one line.
+
+    Args:
+        path: Of the endpoint.
+        data: The body.
+    """
+    marks = TEXTS.sub(b"", data)
+    if sum(map(marks.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise UserError(
+            f"the body of {path} must hold at most {MOST_VALUES} values; send several requests"
+        )
     try:
         values = checked(parsed(data), FIELDS[path], where="it")
     except ValueError as error:

@@ -18,6 +18,7 @@ from hma.data.labels import label_text, listed
 from hma.data.source import expect_kind
 from hma.data.table.files import TableRows
 from hma.data.table.given import GivenTable
+from hma.data.table.preparation import TablePreparation
 from hma.data.text.given import GivenTexts
 from hma.errors import UserError
 from hma.runs import Run
@@ -125,14 +126,14 @@ def asked_rows(values: Mapping[str, Any], preparation: Preparation, own: OwnRows
         raise UserError(f"{name} must hold from 1 to {MOST_ROWS} rows, got {len(items)}")
     if name == "places":
         return own.asked(items)
-    source = _source(name, items)
+    source = _source(name, items, preparation)
     expect_kind(source, preparation.kind)
     return Asked(source, range(len(source)), next(stream(preparation, source, MOST_ROWS)))
 
 
-def _source(name: str, items: list[Any]) -> Source:
-    if name == "rows":
-        return GivenTable(NAME, items)
+def _source(name: str, items: list[Any], preparation: Preparation) -> Source:
+    if isinstance(preparation, TablePreparation):
+        return GivenTable(NAME, items, preparation.known_columns)
     if name == "texts":
         return GivenTexts(NAME, items)
     return GivenImages(NAME, [_decoded(place, text) for place, text in enumerate(items)])

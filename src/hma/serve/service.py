@@ -1,8 +1,10 @@
 """What the endpoints do: readers answer with a version that does not change, writers in turn."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from threading import Lock
+from threading import Event, Lock
+from time import monotonic
 from typing import Any
 
 from hma.data.table.columns import CategoryColumn, EmptyColumn, NumberColumn
@@ -10,16 +12,19 @@ from hma.data.table.dates import DateColumn
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.runs import Run
-from hma.runs.coverage import Thresholds, kept_thresholds
+from hma.runs.coverage import Promising
 from hma.runs.living import LivingMemory
 from hma.runs.memory_lines import what_was_done
+from hma.runs.memory_versions import BusyError
 from hma.runs.version import Version
-from hma.serve.answering import CONTEXT, Answering
+from hma.serve.answering import Answering
 from hma.serve.requests import MOST_SHOWN
 from hma.serve.rows import FIELD, OwnRows, asked_rows, raw_labels
 
 TAUGHT_BY = "a request"
 USUAL_COVERAGE = 0.95
+POLL = 0.2
+"""Seconds between two looks at whether a write should still wait for another writer."""
 Values = dict[str, Any]
 
 
@@ -32,24 +37,26 @@ class Service:
 
     Args:
         run: A finished run.
-        coverage: What sets of labels and intervals promise; None promises 0.95 where the run keeps
-            what that needs, and nothing elsewhere.
+        coverage: What sets of labels and intervals promise; None promises 0.95 where there are
+            validation rows enough. An answer of which nothing is promised says why in its notes.
     """
 
     def __init__(self, run: Run, coverage: float | None = None) -> None:
         self.run = run
         self.own = OwnRows(run)
-        self.promise = _promise(run, coverage)
+        self._promising = Promising(USUAL_COVERAGE if coverage is None else coverage)
         self._versions = run.versions
-        self._opening, self._writing = Lock(), Lock()
-        self._now = Answering(run, self.own.source, self.promise)
+        self._opening, self._stopping = Lock(), Event()
+        self._now = Answering(run, self.own.source, self._promising)
+        if coverage is not None and self._now.unpromised:
+            raise UserError(self._now.unpromised)
 
     def now(self) -> Answering:
         """Return the run with the version in use, whoever wrote it."""
         if self._versions.current()[0] != self._now.number:
             with self._opening:
                 if self._versions.current()[0] != self._now.number:
-                    self._now = Answering(self._fresh(), self.own.source, self.promise)
+                    self._now = Answering(self._fresh(), self.own.source, self._promising)
         return self._now
 
     def _fresh(self) -> Run:
@@ -70,7 +77,7 @@ class Service:
             "version": now.number,
             "by": now.deployed.which,
             "predictions": now.predict(asked),
-            "notes": preparation.notes(asked.source),
+            "notes": [*preparation.notes(asked.source), *now.notes],
         }
 
     def explain(self, values: Mapping[str, Any]) -> Values:
@@ -88,7 +95,7 @@ class Service:
             "what": asked.what()[0],
             "prediction": now.predict(asked)[0],
             **now.explain(asked, values["top"]),
-            "notes": preparation.notes(asked.source),
+            "notes": [*preparation.notes(asked.source), *now.notes],
         }
 
     def memory(self, values: Mapping[str, Any]) -> Values:
@@ -101,8 +108,9 @@ class Service:
 
     def versions(self) -> Values:
         """List the versions of the memory."""
-        history = LivingMemory(self.now().run).history()
-        return {"version": self.now().number, "versions": [in_json(one) for one in history]}
+        now = self.now()
+        history = LivingMemory(now.run).history()[: now.number]
+        return {"version": now.number, "versions": [in_json(one) for one in history]}
 
     def about(self) -> Values:
         """Say what the run is, and what may be asked of it."""
@@ -116,37 +124,40 @@ class Service:
             "labels": {"kind": target.kind, "names": list(preparation.classes)},
             "places": 0 if self.own.source is None else len(self.own.source),
             "deployed": now.deployed.why,
-            "coverage": None if self.promise is None else self.promise.coverage,
+            "coverage": None if now.promise is None else now.promise.coverage,
             "version": now.number,
         }
 
     # ------------------------------------------------------------------------ writing
 
-    def remember(self, values: Mapping[str, Any]) -> Values:
+    def remember(self, values: Mapping[str, Any], until: float = math.inf) -> Values:
         """Teach rows with their right labels."""
-        with self._writing:
-            memory = LivingMemory(self.now().run)
-            preparation = memory.run.preparation
-            asked = asked_rows(values, preparation, self.own)
-            labels = raw_labels(preparation, values["labels"], len(asked))
-            columns = preparation.label_columns if isinstance(preparation, TablePreparation) else ()
-            version = memory.remember_rows(
+        preparation = self.now().run.preparation
+        asked = asked_rows(values, preparation, self.own)
+        labels = raw_labels(preparation, values["labels"], len(asked))
+        columns = preparation.label_columns if isinstance(preparation, TablePreparation) else ()
+
+        def teach(memory: LivingMemory) -> Version:
+            return memory.remember_rows(
                 asked.batch,
                 labels,
                 asked.what(),
                 pictures=asked.pictures(),
                 cells=asked.cells(columns, labels),
                 new_classes=values["new_classes"],
+                yes=values["yes"],
                 where=TAUGHT_BY,
                 note=values["note"],
                 scored=False,
             )
-            return self._written(version)
 
-    def forget(self, values: Mapping[str, Any]) -> Values:
+        return self._write(teach, until)
+
+    def forget(self, values: Mapping[str, Any], until: float = math.inf) -> Values:
         """Take rows out of the memory."""
-        with self._writing:
-            version = LivingMemory(self.now().run).forget(
+
+        def forget(memory: LivingMemory) -> Version:
+            return memory.forget(
                 ids=values["ids"],
                 where=values["where"],
                 label=values["class"],
@@ -154,38 +165,55 @@ class Service:
                 note=values["note"],
                 scored=False,
             )
-            return self._written(version)
 
-    def restore(self, values: Mapping[str, Any]) -> Values:
+        return self._write(forget, until)
+
+    def restore(self, values: Mapping[str, Any], until: float = math.inf) -> Values:
         """Let an earlier version answer again; ``now`` guards against another's change between."""
-        with self._writing:
-            memory, meant = LivingMemory(self.now().run), values["now"]
-            if meant is not None and meant != self.now().number:
+
+        def restore(memory: LivingMemory) -> Version:
+            now, meant = self.now().number, values["now"]
+            if meant is not None and meant != now:
                 raise ChangedError(
-                    f"version {self.now().number} answers, not version {meant}: the memory was "
-                    "changed meanwhile; look at /versions first"
+                    f"version {now} answers, not version {meant}: the memory was changed "
+                    "meanwhile; look at /versions first"
                 )
-            return self._written(memory.restore(values["version"], scored=False))
+            return memory.restore(values["version"], scored=False)
 
-    def _written(self, version: Version) -> Values:
-        self.now()  # opened now, not for the first who asks
-        return in_json(version)
+        return self._write(restore, until)
 
+    def stop(self) -> None:
+        """Refuse every write that is not being committed yet."""
+        self._stopping.set()
 
-def _promise(run: Run, coverage: float | None) -> Thresholds | None:
-    """Return what is promised of answers, by thresholds that the run keeps."""
-    try:
-        found = kept_thresholds(run, USUAL_COVERAGE if coverage is None else coverage, CONTEXT)
-    except UserError:  # too few validation rows
-        if coverage is None:
-            return None
-        raise
-    if found is None and coverage is not None:
-        raise UserError(
-            f"--coverage needs thresholds, which {run.folder} does not keep; make them with "
-            f"hma predict {run.folder} SOURCE --coverage {coverage:g}"
-        )
-    return found
+    def _write(self, change: Callable[[LivingMemory], Version], until: float) -> Values:
+        """Change the memory, or raise :class:`BusyError` with nothing written.
+
+        Args:
+            change: What to do.
+            until: The ``time.monotonic`` up to which other writers are waited for.
+        """
+        began = monotonic()
+        while True:
+            self._expect_running()
+            left = max(0.0, until - monotonic())
+            memory = LivingMemory(
+                self.now().run, wait=min(POLL, left), before_commit=self._expect_running
+            )
+            try:
+                return in_json(change(memory))
+            except BusyError as error:
+                self._expect_running()
+                if left <= POLL:
+                    raise BusyError(
+                        "another process is changing the memory, and still was after "
+                        f"{monotonic() - began:.1f} seconds; nothing was written: send it again "
+                        "later"
+                    ) from error
+
+    def _expect_running(self) -> None:
+        if self._stopping.is_set():
+            raise BusyError("the server is stopping; nothing was written: send it again later")
 
 
 def in_json(version: Version) -> Values:

@@ -1,15 +1,15 @@
 """Who looks at whom in the synthetic read, for the picture and the numbers of a record."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from hma.attention.hma import HMA
 from hma.data import Split, Task
 from hma.errors import UserError
 from hma.methods import Learner
-from hma.model import HMA
 from hma.tables.packed import packed
 from hma.tables.permuted_classes import against_permuted
 from hma.tables.pictures import ATTENTION_MAP
@@ -34,11 +34,11 @@ def attention_map(
         samples: Rows of each.
         split: ``train``, ``validation`` or a test split; the first test split if not given.
     """
-    model = cast("HMA", learner.module)
-    if model.config.votes or model.synthetic is None or not model.config.batch_attention:
+    model = learner.module
+    if not isinstance(model, HMA) or model.synthetic is None or not model.sees_batch:
         raise UserError(
             "an attention map needs rows that see their batch and slots; use "
-            f"HMAConfig.paper() with slots_per_class, got {model.config}"
+            f"hma.HMA with slots_per_class, got {type(model).__name__}"
         )
     name = next(iter(task.tests)) if split is None else split
     rows = {"train": task.train, "validation": task.validation, **task.tests}[name]

@@ -13,7 +13,7 @@ from hma.data import Task
 from hma.data.location import MissingDataError
 from hma.data.smaller_task import limited
 from hma.errors import UserError
-from hma.json_files import finite_or_none
+from hma.io.json_files import finite_or_none
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.tables.results import Failure, Results, definition
@@ -31,7 +31,7 @@ def work(table: Table, cell: Cell, results: Results, progress: Progress | None =
     """Bring a cell to its record, from its last checkpoint if it has one.
 
     A cell that fails leaves a :class:`Failure` and raises nothing. Missing data is not the
-    cell's failure and is raised, as is :class:`~hma.files.HeldError`.
+    cell's failure and is raised, as is :class:`~hma.io.files.HeldError`.
 
     Args:
         table: What the cell is of.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hma.config import ABLATIONS, HMAConfig
-from hma.methods import Method, with_hma
+from hma.attention.config import ABLATIONS, HMAConfig
+from hma.methods import Method, with_memory
 from hma.methods.learner import BackboneFactory
 from hma.tables.table import Measure, Row
 
@@ -59,4 +59,4 @@ def memory_row(
 def _with_memory(
     backbone: BackboneFactory, *, ablation: str, anchors: int = 0, **config: Any
 ) -> Method:
-    return with_hma(backbone, HMAConfig.ablation(ablation, **config), anchors=anchors)
+    return with_memory(backbone, HMAConfig.ablation(ablation, **config), anchors=anchors)

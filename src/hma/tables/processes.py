@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from hma.data.location import MissingDataError
 from hma.errors import UserError
-from hma.files import HeldError
+from hma.io.files import HeldError
 from hma.tables.experiment_files import load_table
 from hma.tables.measure_cell import error_line, work
 from hma.tables.results import Failure, Results
@@ -52,6 +53,7 @@ class Processes:
         """Begin with a cell, in a new process."""
         used = [name for name in IMPORTED_IF_USED if name in sys.modules]
         self._context.set_forkserver_preload(IMPORTED_ONCE + used)  # for the first process alone
+        _ensure_server()
         ours, theirs = self._context.Pipe()
         arguments = (theirs, self._file, self._results.folder.absolute(), cell)
         process = self._context.Process(target=_serve, args=arguments, name=str(cell))
@@ -112,6 +114,20 @@ class Processes:
             one.connection.close()
             one.process.join()
             one.process.close()
+
+
+def _ensure_server() -> None:
+    """Start the server that processes are forked from, deaf to Ctrl-C from its first moment on.
+
+    It ignores Ctrl-C by itself, but only once its imports are done. What comes meanwhile is kept
+    for this process.
+    """
+    resource_tracker.ensure_running()  # first: starting it takes every block off again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass

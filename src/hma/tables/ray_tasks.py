@@ -10,7 +10,7 @@ from typing import Any
 from hma.data.location import MissingDataError
 from hma.errors import UserError, reason
 from hma.extras import needed
-from hma.files import HeldError
+from hma.io.files import HeldError
 from hma.tables.experiment_files import load_table
 from hma.tables.measure_cell import error_line, kept_weights, measure
 from hma.tables.results import Failure, Results

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.files import MissingFileError, held, written_whole
-from hma.json_files import read_json, write_json
+from hma.io.files import MissingFileError, held, written_whole
+from hma.io.json_files import read_json, write_json
+from hma.io.tensor_files import read_tensors
 from hma.tables.table import Cell, Table
-from hma.tensor_files import read_tensors
 from hma.training import Record
 from hma.training.identity import differences
 
@@ -136,7 +136,7 @@ class Results:
         write_json(path, values)
 
     def claimed(self, cell: Cell) -> AbstractContextManager[None]:
-        """Hold a cell against every other process, see :func:`hma.files.held`."""
+        """Hold a cell against every other process, see :func:`hma.io.files.held`."""
         return held(self.folder / UNFINISHED / f"{cell.path}.lock")
 
 

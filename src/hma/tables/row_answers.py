@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Task
-from hma.json_files import none_to_nan
+from hma.io.json_files import none_to_nan
 from hma.methods import Learner
 from hma.targets import Classes, Target, target_from_json
 from hma.training import Record, logits_by_context

@@ -150,7 +150,7 @@ class _Loop:
                 self.busy.clear()
                 self.pool.stop()
             self._ask_again()
-            while self.waiting and len(self.running) < self.pool.size:
+            while self.waiting and len(self.running) < self.pool.size and not self.stop.received:
                 self._start(self.waiting.popleft())
             if not self.running and self.busy:
                 time.sleep(LISTEN_SECONDS)
@@ -168,7 +168,9 @@ class _Loop:
         elif cell.task in self.outcome.absent:
             self.board.ended(Ended(cell, "absent"))
         else:
+            self.stop.idle = not self.running  # the first start takes seconds
             self.pool.start(cell)
+            self.stop.idle = False
             self.running.add(cell)
             self.board.started(cell)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from hma.errors import UserError
 from hma.extras import needed
-from hma.files import HeldError, held
-from hma.json_files import finite_or_none, none_to_nan, read_json, write_json
+from hma.io.files import HeldError, held
+from hma.io.json_files import finite_or_none, none_to_nan, read_json, write_json
 from hma.metrics import METRICS
 from hma.tables.measure_cell import measure
 from hma.tables.results import UNFINISHED, Results

@@ -1,16 +1,16 @@
 """Where slots lie: alone and among real features, for the picture and the numbers of a record."""
 
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from hma.attention.hma import HMA
 from hma.data import Split, Task
 from hma.errors import UserError
 from hma.methods import Learner
-from hma.model import HMA
 from hma.tables.packed import packed
 from hma.tables.permuted_classes import against_permuted, silhouette
 from hma.tables.pictures import SLOT_MAP
@@ -53,13 +53,15 @@ def slot_map(
         rows: Training rows of each class at most.
         batch_size: Rows that are encoded at a time.
     """
-    model = cast("HMA", learner.module)
-    memory = model.memory_state()
-    if model.config.votes or len(memory.slots) < 2 * model.num_labels:
+    model = learner.module
+    count = len(model.memory_state().slots) if isinstance(model, HMA) else 0
+    if not isinstance(model, HMA) or count < 2 * model.num_labels:
         raise UserError(
             "a slot map needs slots that are read by attention, two of each class; set "
-            f"slots_per_class to 2 or more with HMAConfig.paper(), got {model.config}"
+            f"slots_per_class to 2 or more with HMAConfig(), got {type(model).__name__} with "
+            f"{count} slots"
         )
+    memory = model.memory_state()
     order = torch.bincount(task.train.labels, minlength=model.num_labels)
     ranks = order.argsort(descending=True, stable=True).argsort()  # class id -> place by size
     real = _real_rows(model, task.train, ranks, rows, batch_size)

@@ -106,6 +106,8 @@ class Row:
         measure: ``measure(learner, task)`` returns what else than scores is measured, in JSON
             values, for the record's ``measures``; the learner has the weights that are tested.
         keep_weights: Whether the weights are kept beside the record.
+        retired: Instead of ``build``: the commit at which a method was measured that is no longer
+            part of the package. Its records are shown, and never made again.
     """
 
     build: Callable[..., Method] | None = None
@@ -117,6 +119,7 @@ class Row:
     task: Callable[[Task, int], Task] | None = None
     measure: Measure | None = None
     keep_weights: bool = False
+    retired: str = ""
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
         """Return the row with other settings; names that are no setting are of the recipe."""
@@ -236,8 +239,8 @@ class Table:
 
     def _wrong_rows(self) -> Iterator[str]:
         for name, row in self.rows.items():
-            if (row.build is None) == (row.work is None):
-                yield f"row {name}: give it one of build and work"
+            if sum(map(bool, (row.build, row.work, row.retired))) != 1:
+                yield f"row {name}: give it one of build, work and retired"
             if row.work is not None and (row.task or row.measure or row.keep_weights or row.search):
                 yield f"row {name}: task, measure, keep_weights and search are for one with build"
             for budget, one in self.budgets.items() if row.work is not None else ():
@@ -258,7 +261,12 @@ class Table:
         return Recipe.from_json(fields | dict(self.rows[cell.method].recipe))
 
     def cells(
-        self, budget: str, only: str | None = None, seeds: int | None = None
+        self,
+        budget: str,
+        only: str | None = None,
+        seeds: int | None = None,
+        *,
+        retired: bool = True,
     ) -> tuple[Cell, ...]:
         """Return the cells of a budget, seed by seed, so that every row has its first one early.
 
@@ -268,6 +276,7 @@ class Table:
                 commas between; None for what the budget runs. What is outside the budget's own
                 choice may be asked for by name.
             seeds: Number of seeds; None for the budget's.
+            retired: Whether rows that can no longer be measured are among them.
         """
         chosen = self.budget(budget)
         count = chosen.seeds if seeds is None else seeds
@@ -282,7 +291,7 @@ class Table:
             for seed in self.seeds[:count]
             for task in self.problems
             for method in self.rows
-            if (task, method) in places
+            if (task, method) in places and (retired or not self.rows[method].retired)
         )
 
     def _budgeted(self, budget: Budget) -> Iterator[tuple[str, str]]:

@@ -21,15 +21,15 @@ class Classes(Target):
     Args:
         count: Number of classes; 1 is a binary problem with one logit.
         added: How many of them, the last ones, were added to a trained model, see
-            :mod:`hma.added_classes`.
+            :mod:`hma.vote.added_classes`.
 
     Example:
         >>> target = Classes(3)
         >>> target.loss(torch.zeros(2, 3), torch.tensor([0, 2]))
         tensor([1.0986, 1.0986])
-        >>> target.checked(torch.tensor([0, 3]), count=2)
+        >>> target.checked(torch.tensor([0, 3]), count=2)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: y must hold class ids from 0 to 2, got 3; rows not to store belong in `ignore`
+        ValueError: y must hold class ids from 0 to 2, got 3; leave ...
     """
 
     kind: ClassVar[str] = "classes"
@@ -76,7 +76,7 @@ class Classes(Target):
         expect_rows(y, count)
         rule = f"y must hold class ids from 0 to {self.table_rows - 1}"
         outside = (y < 0) | (y >= self.table_rows)
-        expect_none(outside, y, rule, "rows not to store belong in `ignore`")
+        expect_none(outside, y, rule, "leave such rows out (`ignore`) or add classes")
         return y.long()
 
     def mix(self, stored: Tensor) -> Tensor:

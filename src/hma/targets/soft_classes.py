@@ -23,7 +23,7 @@ class SoftClasses(Target):
     Args:
         count: Number of classes, 2 or more.
         added: How many of them, the last ones, were added to a trained model, see
-            :mod:`hma.added_classes`.
+            :mod:`hma.vote.added_classes`.
 
     Example:
         >>> target = SoftClasses(2)

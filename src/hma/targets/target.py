@@ -90,7 +90,7 @@ class Target(ABC):
     def beyond_head(self) -> int:
         """How many outputs, the last ones, only stored rows can answer with: classes added since.
 
-        A head knows nothing of them, see :mod:`hma.added_classes`.
+        A head knows nothing of them, see :mod:`hma.vote.added_classes`.
         """
         return 0
 

@@ -4,18 +4,16 @@ from collections.abc import Iterable
 
 import torch
 
-from hma.audit import audit_features
-from hma.audit_questions import Part
-from hma.audited import Audit
-from hma.config import Context
 from hma.data import Split
-from hma.model import HMA
-from hma.momentum import evaluating
+from hma.model import Context, MemoryModel
+from hma.questions.audit import audit_features
+from hma.questions.audit_questions import Part
+from hma.questions.audited import Audit
 from hma.training.progress import Progress, counted
 
 
 def audit_split(
-    model: HMA,
+    model: MemoryModel,
     split: Split,
     *,
     batch_size: int = 256,
@@ -37,9 +35,9 @@ def audit_split(
     """
     parts: list[Part] = []
     batches = torch.split(torch.arange(len(split)), batch_size) if len(split) else ()
-    with evaluating(model), torch.no_grad(), counted(progress, "encoding") as tick:
+    with model.reading(), torch.no_grad(), counted(progress, "encoding") as tick:
         for places in batches:
-            batch = split.batch(places).to(model.anchors.device)
+            batch = split.batch(places).to(model.device)
             features = batch.features
             if features is None:
                 features = model.backbone(batch.x)

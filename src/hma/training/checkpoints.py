@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.files import FileError, no_lost_writes
-from hma.json_files import Default, finite_or_none, read_json, write_json
-from hma.tensor_files import read_tensors, write_tensors
+from hma.io.files import FileError, no_lost_writes
+from hma.io.json_files import Default, finite_or_none, read_json, write_json
+from hma.io.tensor_files import read_tensors, write_tensors
 
 KEPT = 2
 FORMAT = 1
@@ -51,7 +51,7 @@ class Checkpoints:
         weights, other = self._tensors(checkpoint.step)
         with no_lost_writes(weights):
             self.folder.mkdir(parents=True, exist_ok=True)
-        if manifest.exists() and read_json(manifest, SHAPE)["tensors"] == weights.name:
+        if manifest.exists() and read_json(manifest, SHAPE, sealed=True)["tensors"] == weights.name:
             weights, other = other, weights
         sha256 = write_tensors(weights, checkpoint.tensors)
         body = {
@@ -110,7 +110,7 @@ class Checkpoints:
 
     def _read(self, step: int) -> Checkpoint:
         manifest = self._manifest(step)
-        body = read_json(manifest, SHAPE)
+        body = read_json(manifest, SHAPE, sealed=True)
         if body["format"] != FORMAT:
             raise UserError(
                 f"{manifest} has format {body['format']}, this hma reads {FORMAT}; continue with "

@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hma.data import Batch, Split
-from hma.distributed import gather_rows, world_size
 from hma.errors import UserError, wrong_choice
+from hma.memory.distributed import gather_rows, world_size
 from hma.methods import Learner
 from hma.metrics import scores
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Target
 from hma.training.order import evaluation_order
 from hma.training.record import Scores

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hma.errors import UserError
-from hma.files import LOCK, HeldError, held, no_lost_writes
+from hma.io.files import LOCK, HeldError, held, no_lost_writes
 from hma.training.checkpoints import Checkpoints
 
 

@@ -4,28 +4,27 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-from hma.config import PAPER, HMAConfig
+from hma.attention.config import HMAConfig
 from hma.data import Task
 from hma.errors import UserError
-from hma.growing import growing_names
-from hma.json_files import finite_or_none
+from hma.io.json_files import finite_or_none
+from hma.memory.growing import growing_names
 from hma.methods import Learner
 from hma.targets import Classes
 from hma.training.provenance import data_fingerprint
 from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
+from hma.vote.config import VoteConfig
 
 Identity = dict[str, Any]
 DEFAULTS: dict[str, dict[str, Any]] = {
     "recipe": Recipe().to_json(),
-    "config": asdict(HMAConfig.paper()),
+    "config": asdict(HMAConfig()),
 }
-MUST_SAY = {*PAPER, "vote", "key_dim", "key_dropout", "candidates", "leave_self_out"}
-"""What a config with a similarity has always had: a default is no stand-in for it."""
 
 
 def identity(
@@ -65,14 +64,15 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     """Say where a run is not the one that is wanted, each with both values: the one way to ask.
 
     In a ``recipe`` what has no effect on results may differ, and a field that recipes or configs
-    did not have when it was stored counts as its default. A ``config`` from before there was a
-    choice of similarity is the paper's.
+    did not have when it was stored counts as its default. A ``config`` is compared by the fields
+    of today, see :func:`config_of_record`.
 
     Example:
         >>> now = {"seed": 0, "recipe": Recipe(lr=0.1).to_json()}
         >>> differences({"seed": 1, "recipe": {"lr": 0.1}}, now)
         ['seed was 1, is 0 now']
-        >>> differences({"config": {"top_k": 9}}, {"config": {"top_k": 9, "similarity": "dot"}})
+        >>> before = {"similarity": "distance", "queue_size": 512, "key_view": "inputs"}
+        >>> differences({"config": before}, {"config": {"memory_size": 512, "key_view": "inputs"}})
         []
     """
     return list(_differences(found, wanted, ""))
@@ -84,16 +84,47 @@ def _differences(found: Any, wanted: Any, path: str) -> Iterator[str]:
     if recipe and name in NO_EFFECT_ON_RESULTS:
         return
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        known = DEFAULTS.get(name, {})
         if name == "config":
-            found = HMAConfig.from_before(dict(found))
-        absent = MUST_SAY if "similarity" in found else set()
-        known = {key: value for key, value in DEFAULTS.get(name, {}).items() if key not in absent}
+            found = config_of_record(found)
+            known = {} if MEMORY_SIZE in found else known
         found = {key: known[key] for key in wanted if key in known} | dict(found)
+        other = found.get("memory") != wanted.get("memory")  # its configuration has other fields
         for name in dict.fromkeys([*wanted, *found]):
+            if name == "config" and other:
+                continue
             inner = f"{path}.{name}" if path else name
             yield from _differences(found.get(name), wanted.get(name), inner)
     elif found != wanted:
         yield f"{path} was {_short(found)}, is {_short(wanted)} now"
+
+
+MEMORY_SIZE = "memory_size"
+"""Field that tells a memory whose rows vote from the paper's."""
+
+
+def config_of_record(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a record by the fields of today.
+
+    Committed records are of a time when both memories had one configuration, whose field
+    ``similarity`` chose between them; configurations of today come out as they are. A vote that is
+    no longer part of the package keeps its name, so that it is never taken for the one that is.
+
+    Example:
+        >>> config_of_record({"similarity": "dot", "queue_size": 8, "key_dim": 128})
+        {'queue_size': 8}
+    """
+    values = dict(values)
+    if values.pop("similarity", "dot") == "dot":
+        if MEMORY_SIZE in values:
+            return values
+        return {name: value for name, value in values.items() if name in DEFAULTS["config"]}
+    kept = {field.name for field in fields(VoteConfig)}
+    found = {MEMORY_SIZE: values.pop("queue_size")}
+    found |= {"key_view": values.pop("key_view", "features")}
+    found |= {name: value for name, value in values.items() if name in kept}
+    retired = {"vote": values.get("vote", "mixed"), "values": values.get("values", False)}
+    return found | {n: v for n, v in retired.items() if v not in ("mixed", False)}
 
 
 def _short(value: Any) -> str:

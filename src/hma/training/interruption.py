@@ -35,6 +35,8 @@ class StopRequests:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self.idle = False
+        """Whether nothing runs that has anything to keep, so that not even the first waits."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -57,6 +59,8 @@ class StopRequests:
         self._before.clear()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.idle:
+            raise Interrupted("stopped; the same command goes on", number)
         if self.received is not None:
             raise Interrupted(
                 "stopped at once, without a checkpoint of the last steps; start the same run again "

@@ -5,7 +5,8 @@ from pathlib import Path
 from torch import nn
 
 from hma.errors import UserError
-from hma.growing import rows_as_they_are, shapes_to_load
+from hma.io.tensor_files import read_about, read_shapes, read_tensors, shapes_of, write_tensors
+from hma.memory.growing import rows_as_they_are, shapes_to_load
 from hma.methods import Learner
 from hma.methods.frozen_state import (
     changing_state,
@@ -13,7 +14,6 @@ from hma.methods.frozen_state import (
     frozen_state,
     load_changing_state,
 )
-from hma.tensor_files import read_about, read_shapes, read_tensors, shapes_of, write_tensors
 
 FROZEN = "frozen"
 """Where a file of weights has the hash of the frozen backbone that it goes with."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hma.extras import needed
-from hma.files import no_lost_writes
+from hma.io.files import no_lost_writes
 
 
 class ScalarLog(Protocol):

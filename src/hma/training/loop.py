@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hma.data import Batch, Split, Task
-from hma.distributed import gather_rows
 from hma.errors import UserError
+from hma.memory.distributed import gather_rows
 from hma.methods import Learner
 from hma.methods.frozen_state import changing_state, frozen_sha256
 from hma.metrics import METRICS, Metric, recorded, temperature_for

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from hma.attention import MemoryRead
+from hma.attention.block import MemoryRead
 from hma.errors import UserError
 from hma.training.recipe import Recipe
 

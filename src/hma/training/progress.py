@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
 from hma.extras import needed
-from hma.printable import printable
+from hma.io.printable import printable
 
 SHOW_AFTER_SECONDS = 2.0
 """A run shorter than this leaves the terminal alone."""

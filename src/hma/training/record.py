@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from hma.errors import UserError
-from hma.files import MissingFileError
-from hma.json_files import Default, checked, finite_or_none, none_to_nan, read_json, write_json
+from hma.io.files import MissingFileError
+from hma.io.json_files import Default, checked, finite_or_none, none_to_nan, read_json, write_json
 
 SCHEMA = 1
 MACHINE_FIELDS = ("seconds", "epoch_seconds", "peak_memory_bytes")

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.json_files import checked, none_to_nan
+from hma.io.json_files import checked, none_to_nan
 from hma.methods.frozen_state import changing_state, load_changing_state
 from hma.training.checkpoints import Checkpoint
 from hma.training.identity import Identity

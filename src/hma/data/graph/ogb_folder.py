@@ -26,7 +26,7 @@ from hma.data.kept_tensors import read_or_kept
 from hma.data.source import files_fingerprint
 from hma.errors import UserError, reason
 from hma.extras import needed
-from hma.files import MissingFileError, expect_regular
+from hma.io.files import MissingFileError, expect_regular
 from hma.targets import Number, YesNo
 
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}

@@ -26,7 +26,7 @@ from hma.data.options import PreparationOptions
 from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.errors import UserError
-from hma.json_files import Default
+from hma.io.json_files import Default
 from hma.targets import Target
 
 LARGEST_ONE_HOT_DEGREE = 2000

@@ -16,8 +16,8 @@ from hma.data.labels import label_text
 from hma.data.source import files_fingerprint
 from hma.data.text.files import shortened
 from hma.errors import UserError
-from hma.files import expect_regular
-from hma.json_files import parsed
+from hma.io.files import expect_regular
+from hma.io.json_files import parsed
 
 # DIFF[paper 4.2]: the paper's copies of such data have another parser's arcs
 EDGES = "dependency arcs in both directions, none at a root; by another parser than the paper's"

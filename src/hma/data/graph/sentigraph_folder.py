@@ -16,9 +16,9 @@ from hma.data.graph.store import starts_of
 from hma.data.source import files_fingerprint
 from hma.data.text.files import shortened
 from hma.errors import UserError, reason
-from hma.files import expect_regular
-from hma.json_files import read_json
-from hma.tensor_files import read_tensors
+from hma.io.files import expect_regular
+from hma.io.json_files import read_json
+from hma.io.tensor_files import read_tensors
 
 Integers = NDArray[np.int64]
 SPLITS = ("train", "validation", "test")

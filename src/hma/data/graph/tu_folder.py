@@ -16,7 +16,7 @@ from hma.data.kept_tensors import read_or_kept
 from hma.data.labels import expect_present, listed
 from hma.data.source import files_fingerprint
 from hma.errors import UserError
-from hma.files import expect_regular
+from hma.io.files import expect_regular
 
 Integers = NDArray[np.int64]
 KEPT_FROM = 8_000_000

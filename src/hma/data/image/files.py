@@ -19,7 +19,7 @@ from hma.data.image.rows import WHOLE, ImageRows, Resizing, Shape, middle, shape
 from hma.data.source import files_fingerprint
 from hma.errors import UserError, reason
 from hma.extras import needed
-from hma.files import expect_regular
+from hma.io.files import expect_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image

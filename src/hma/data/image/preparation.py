@@ -28,7 +28,7 @@ from hma.data.preparation import Preparation
 from hma.data.source import Source, expect_kind
 from hma.data.task import Batch
 from hma.errors import UserError
-from hma.json_files import Default
+from hma.io.json_files import Default
 from hma.targets import Target
 
 READ = 256

@@ -11,7 +11,7 @@ from hma.data.location import data_folder, fetch, missing_data
 from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.task_from_source import Prepared, prepare_splits
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.io.files import written_whole
 
 ADDRESS = "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/"
 YES_NO = ("molbace", "molbbbp", "molclintox", "molhiv", "molmuv", "molpcba", "molsider",

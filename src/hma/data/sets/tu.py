@@ -11,7 +11,7 @@ from hma.data.location import data_folder, fetch, missing_data
 from hma.data.sets.named_set import Asked, NamedSet
 from hma.data.task_from_source import Prepared, prepare
 from hma.errors import UserError
-from hma.files import written_whole
+from hma.io.files import written_whole
 
 ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets/"
 VALIDATION, TEST = 0.1, 0.2

@@ -12,7 +12,7 @@ from hma.data.options import PreparationOptions
 from hma.data.table.dates import DAY, FORMATS, ISO, DateColumn, dates, days_of, fit_date, formats_of
 from hma.errors import UserError
 from hma.extras import needed
-from hma.json_files import Default, checked
+from hma.io.json_files import Default, checked
 
 Series = Any
 """A ``pandas.Series``; pandas carries no types."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hma.data.encoding import codec, wrong_encoding
 from hma.data.label_kinds import LABEL_KINDS
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
@@ -16,7 +17,7 @@ from hma.data.table.columns import cells
 from hma.data.task import Kind
 from hma.errors import UserError, reason
 from hma.extras import needed
-from hma.files import file_sha256
+from hma.io.files import file_sha256
 from hma.targets import Classes
 
 CHUNK = 16384
@@ -36,6 +37,8 @@ class TableRows(Source, ABC):
     """Names of the columns, without those of the labels."""
     target: tuple[str, ...]
     """Names of the columns that hold the labels."""
+    ignored: tuple[str, ...] = ()
+    """Names of columns that were given and left out."""
     frame: Frame
     """All rows, labels included; kept in memory once read."""
 
@@ -78,12 +81,19 @@ class TableFile(TableRows):
         path: The file; ``.gz`` is read too.
         target: Columns that hold the labels; none where there are none, or none are wanted.
         label_kind: What the labels are.
+        encoding: How the characters of a CSV are written; UTF-8 if not given.
     """
 
     def __init__(
-        self, path: Path, target: Sequence[str] = (), *, label_kind: str = Classes.kind
+        self,
+        path: Path,
+        target: Sequence[str] = (),
+        *,
+        label_kind: str = Classes.kind,
+        encoding: str | None = None,
     ) -> None:
         self.path = path
+        self.encoding = codec(encoding)
         self.name = path.name
         self.target = tuple(target)
         self.label_kind = label_kind
@@ -110,7 +120,8 @@ class TableFile(TableRows):
     def frame(self) -> Frame:
         """All rows, kept in memory once read."""
         pandas = needed("pandas", "reading a table")
-        return pandas.concat(list(self.chunks(CHUNK)), ignore_index=True)
+        parts = list(self.chunks(CHUNK)) or [pandas.DataFrame(columns=self._header(), dtype="str")]
+        return pandas.concat(parts, ignore_index=True)
 
     @cached_property
     def labels(self) -> Sequence[Any] | None:  # type: ignore[override]
@@ -133,7 +144,7 @@ class TableFile(TableRows):
         """Yield all rows in order, ``rows`` at a time."""
         reader = self._parquet(rows) if is_parquet(self.path) else self._csv_chunks(rows)
         while True:
-            with _readable(self.path):
+            with self._readable():
                 chunk = next(reader, None)
             if chunk is None:
                 return
@@ -153,7 +164,7 @@ class TableFile(TableRows):
                 yield chunk.reset_index(drop=True)
 
     def _header(self) -> list[str]:
-        with _readable(self.path):
+        with self._readable():
             if is_parquet(self.path):
                 parquet = needed("pyarrow.parquet", "reading Parquet")
                 with parquet.ParquetFile(self.path) as file:
@@ -172,16 +183,31 @@ class TableFile(TableRows):
         return needed("pandas", "reading a CSV file").read_csv(
             self.path,
             dtype=str,
-            sep=_separator(self.path),
+            sep=_separator(self.path, self.encoding),
             index_col=False,
             skipinitialspace=True,
-            encoding="utf-8-sig",
+            encoding=self.encoding,
             **how_much,
         )
 
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Turn what pandas and pyarrow say of a bad file into a message that names the file."""
+        try:
+            with warnings.catch_warnings():
+                # rows longer than the header would lose their last cells
+                warnings.filterwarnings("error", ".*loss of data.*")
+                yield
+        except UnicodeError as error:
+            raise UserError(wrong_encoding(self.path, self.encoding, error)) from error
+        except UserError:
+            raise
+        except Exception as error:  # a damaged file fails in many ways
+            raise UserError(f"{self.path} cannot be read as a table: {reason(error)}") from error
+
     def rows_at(self, places: Sequence[int]) -> Frame:
         """Return the rows at ``places``; nothing else of the file is kept in memory for them."""
-        if "frame" in self.__dict__:
+        if "frame" in self.__dict__ or not places:
             return super().rows_at(places)
         wanted, first, parts = sorted(set(places)), 0, []
         for chunk in self.chunks(CHUNK):
@@ -242,13 +268,13 @@ def _lacks(name: str, names: Sequence[str]) -> str:
     return f"has no column {name!r}{guess}; it has {listed(names, 30)}"
 
 
-def _separator(path: Path) -> str:
+def _separator(path: Path, encoding: str) -> str:
     """Return the separator: a comma, unless the name or the first line say otherwise."""
     if ".tsv" in path.name.lower():
         return "\t"
     if path.suffix.lower() == ".gz":
         return ","
-    with open(path, encoding="utf-8-sig") as file:
+    with open(path, encoding=encoding) as file:
         header = file.readline()
     return next((mark for mark in (",", ";", "\t") if mark in header), ",")
 
@@ -268,17 +294,3 @@ def _plain(frame: Frame, target: Sequence[str]) -> Frame:
             values = pandas.array([label_text(cell) for cell in cells(column)], dtype="str")
         columns[str(name)] = values
     return pandas.DataFrame(columns)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what pandas and pyarrow say of a bad file into a message that names the file."""
-    try:
-        with warnings.catch_warnings():
-            # rows longer than the header would lose their last cells
-            warnings.filterwarnings("error", ".*loss of data.*")
-            yield
-    except UserError:
-        raise
-    except Exception as error:  # a damaged file fails in many ways
-        raise UserError(f"{path} cannot be read as a table: {reason(error)}") from error

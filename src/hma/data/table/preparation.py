@@ -25,7 +25,7 @@ from hma.data.table.files import CHUNK, Frame, TableRows
 from hma.data.table.suspicious import suspicious
 from hma.data.task import Batch, InMemory
 from hma.errors import UserError
-from hma.json_files import Default
+from hma.io.json_files import Default
 from hma.targets import Target
 
 
@@ -104,9 +104,15 @@ class TablePreparation(Preparation):
             )
         return table
 
+    @property
+    def known_columns(self) -> frozenset[str]:
+        """Names of all columns that the training table had."""
+        names = (column.name for column in self.columns)
+        return frozenset((*names, *self.label_columns, *self.dropped))
+
     def _unknown(self, table: TableRows) -> list[str]:
-        known = {*(column.name for column in self.columns), *self.label_columns, *self.dropped}
-        return [name for name in table.columns if name not in known]
+        known = self.known_columns
+        return [name for name in (*table.columns, *table.ignored) if name not in known]
 
     def notes(self, source: Source) -> list[str]:
         """Say which columns are ignored because the training table had none of them."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.data.labels import class_names, encode, listed
+from hma.data.labels import class_names, encode, is_quantity, listed
 from hma.data.preparation import RowsOf
 from hma.data.table.columns import CategoryColumn, Column, NumberColumn, are_numbers, numbers, texts
 from hma.data.table.dates import DateColumn, dates, formats_of
@@ -23,6 +23,8 @@ MOST_LINES = 20
 TYPO_SHARE, MARK_SHARE = 0.05, 0.5
 """Most of the cells that may be typos, or one text that stands for a missing number."""
 NAMES_SHARE = 0.5
+SENTENCE_WORDS = 5
+"""Words of a cell, on average, above which a column holds sentences rather than names."""
 NAMED_ID = re.compile(r"(^|[_. -])([iI][dD]|key|index|number|no)$|[a-z]I[dD]$")
 """Names of columns whose whole numbers are ids, however far apart."""
 LEAK_TRAIN, LEAK_VALIDATION, LEAK_CORRELATION = 0.99, 0.98, 0.999
@@ -42,7 +44,7 @@ def suspicious(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> 
     frame = table.frame.iloc[list(train.places)]
     constant = [column.name for column in columns if _is_constant(column, frame)]
     told = [column for column in columns if column.width and column.name not in constant]
-    lines = [*_constants(constant), *_duplicates(told, frame)]
+    lines = [*_quantity(train), *_constants(constant), *_duplicates(told, frame)]
     for column in told:
         cells = frame[column.name]
         lines += [*_typo(column, table.frame[column.name])] or [*_identity(column, cells)]
@@ -51,6 +53,18 @@ def suspicious(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> 
     if len(lines) > MOST_LINES:
         lines = [*lines[: MOST_LINES - 1], f"and {len(lines) - MOST_LINES + 1} more such columns"]
     return lines
+
+
+def _quantity(train: RowsOf) -> Iterator[str]:
+    """Yield a line where the classes are probably values of a quantity."""
+    if train.source.label_kind != Classes.kind:
+        return
+    names = class_names([(train.source.labels or ())[place] for place in train.places])
+    if is_quantity(names):
+        yield (
+            f"{train.source.labels_from}: {len(names)} numbers taken as classes, a quantity? Then "
+            "use --task regression"
+        )
 
 
 def _is_constant(column: Column, frame: Frame) -> bool:
@@ -114,6 +128,11 @@ def _identity(column: Column, cells: Any) -> Iterator[str]:
         dense = values.max() - values.min() < 2 * len(values) or NAMED_ID.search(column.name)
         if different == len(known) and (values == np.round(values)).all() and dense:
             yield f"column {column.name!r}: a new whole number in every row, an id? {_drop(column)}"
+    elif different > NAMES_SHARE * len(known) and _are_sentences(known):
+        yield (
+            f"column {column.name!r}: sentences, taken as categories; to learn from their words, "
+            f"train with --text {quote(column.name)} --backbone hf:FOLDER of a text encoder"
+        )
     elif different == len(known):
         yield f"column {column.name!r}: a new value in every row, an id or a name? {_drop(column)}"
     elif different > NAMES_SHARE * len(known):
@@ -121,6 +140,10 @@ def _identity(column: Column, cells: Any) -> Iterator[str]:
             f"column {column.name!r}: {different} different values in {len(known)} rows, names? "
             f"{_drop(column)}"
         )
+
+
+def _are_sentences(cells: Any) -> bool:
+    return sum(len(str(cell).split()) for cell in cells) >= SENTENCE_WORDS * len(cells)
 
 
 def _order(column: Column, cells: Any) -> Iterator[str]:

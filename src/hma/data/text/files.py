@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from hma.data.encoding import codec, wrong_encoding
 from hma.data.labels import expect_present, label_text, listed
 from hma.data.source import Source
-from hma.errors import UserError
-from hma.files import file_sha256
-from hma.json_files import parsed
+from hma.errors import UserError, reason
+from hma.io.files import file_sha256
+from hma.io.json_files import parsed
 
 SHOWN = 80
 
@@ -22,7 +23,7 @@ class Line(NamedTuple):
     """One line of the file."""
 
     text: str
-    label: str | None
+    label: Any
     labelled: bool
     """Whether the line has a label at all, be it empty."""
 
@@ -49,14 +50,16 @@ class TextFile(TextRows):
 
     Args:
         path: The file.
+        encoding: How its characters are written; UTF-8 if not given.
     """
 
     end: int | None = None
     """How many lines count; None for all."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
         self.name = path.name
+        self.encoding = codec(encoding)
         first = next(self.lines(), None)
         if first is None:
             raise UserError(
@@ -101,12 +104,14 @@ class TextFile(TextRows):
     def lines(self) -> Iterator[Line]:
         """Yield the lines in order, keeping none."""
         try:
-            with open(self.path, encoding="utf-8-sig") as file:
+            with open(self.path, encoding=self.encoding) as file:
                 for number, text in enumerate(file, start=1):
                     if text.strip():
                         yield self._line(number, text)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.path} cannot be read as UTF-8 text: {error}") from error
+        except UnicodeError as error:
+            raise UserError(wrong_encoding(self.path, self.encoding, error)) from error
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be read: {reason(error)}") from error
 
     def _line(self, number: int, text: str) -> Line:
         try:

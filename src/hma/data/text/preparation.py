@@ -16,7 +16,7 @@ from hma.data.task import Batch
 from hma.data.text.files import TextRows, present
 from hma.data.text.tokenizer import load_tokenizer, texts_wanted, vocabulary_of
 from hma.errors import UserError
-from hma.json_files import Default
+from hma.io.json_files import Default
 from hma.targets import Target
 
 CHUNK = 1024

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hma.errors import UserError
 from hma.extras import needed
-from hma.json_files import read_json
+from hma.io.json_files import read_json
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 REASON = 200

@@ -34,7 +34,7 @@ def drop_edge(method: Method, *, share: float = 0.2, degrees: Degrees = "renewed
     """Return ``method`` trained on graphs that lose edges, others in every epoch.
 
     Args:
-        method: Method to wrap, such as ``erm(backbone)`` or ``with_hma(backbone, config)``.
+        method: Method to wrap, such as ``erm(backbone)`` or ``with_memory(backbone, config)``.
         share: Chance of each edge to be left out.
         degrees: Where node features are degrees: ``"renewed"`` counts them again, so that what is
             left out is not told; ``"kept"`` leaves those of the whole graph.

@@ -13,7 +13,7 @@ from hma.errors import UserError
 from hma.methods.augmentation.row_mixing import RowMixing, between
 from hma.methods.learner import Learner, Method
 from hma.methods.wrapping import WrappedModule, backbone_of
-from hma.output import Output
+from hma.model import Output
 
 
 class Drawn(NamedTuple):

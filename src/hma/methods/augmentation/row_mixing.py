@@ -6,7 +6,7 @@ from hma.data import Batch
 from hma.errors import UserError
 from hma.methods.learner import Learner
 from hma.methods.wrapping import WrappedLearner, WrappedModule
-from hma.output import Output
+from hma.model import Output
 
 
 class RowMixing(WrappedLearner):

@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 
 from hma.backbones.frozen import Frozen
 from hma.data import Task
-from hma.growing import Growing
+from hma.memory.growing import Growing
 from hma.methods.learner import BackboneFactory, Method
 from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
 from hma.methods.simple.vectors import Standardised

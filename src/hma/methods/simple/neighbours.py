@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hma.backbones.frozen import Frozen
 from hma.data import Task
-from hma.growing import Growing
+from hma.memory.growing import Growing
 from hma.methods.learner import BackboneFactory, Method
 from hma.methods.nearest import nearest_rows
 from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method

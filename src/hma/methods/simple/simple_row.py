@@ -19,7 +19,7 @@ from hma.methods.learner import BackboneFactory, Method, OutputModule
 from hma.methods.simple.vectors import NoSimpleRowError, codes_of, vector_width, vectors_of
 from hma.methods.voting import mixed_classes
 from hma.metrics import METRICS
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Classes, Target
 
 MOST_ROWS = 20_000

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.growing import Growing
+from hma.memory.growing import Growing
 
 PAIRS_AT_ONCE = 2**22
 """Rows times trees held at a time; more rows go down in turns."""

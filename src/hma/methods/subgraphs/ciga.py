@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from hma.contrast import batch_rows, contrast_of_batch
+from hma.attention.contrast import batch_rows, contrast_of_batch
 from hma.data import Batch, Task
 from hma.errors import UserError
 from hma.methods.erm import erm
@@ -19,7 +19,7 @@ from hma.methods.subgraphs.learning import (
     rest_of,
     weighted_mean,
 )
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Number, Target
 
 

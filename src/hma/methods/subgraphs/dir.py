@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from hma.data import Batch, Task
-from hma.distributed import world_size
 from hma.errors import UserError
+from hma.memory.distributed import world_size
 from hma.methods.erm import erm
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.methods.subgraphs.encoder import Inner, Reads, choosing
@@ -19,7 +19,7 @@ from hma.methods.subgraphs.learning import (
     rest_of,
     weighted_mean,
 )
-from hma.output import Output
+from hma.model import Output
 from hma.targets import Target
 
 GROWTH = 1.6

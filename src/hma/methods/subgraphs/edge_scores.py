@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from hma.data import Batch
+from hma.memory.modes import evaluating
 from hma.methods.learner import Learner
 from hma.methods.subgraphs.encoder import SubgraphEncoder
-from hma.momentum import evaluating
 
 
 def edge_scores(learner: Learner, batch: Batch) -> Tensor:

@@ -17,7 +17,7 @@ from hma.methods.subgraphs.cutting import cut_out, expect_share, highest
 Reads = Literal["hidden", "raw"]
 """What the encoder of the chosen part reads: nodes as the chooser sees them, or as they were."""
 Inner = Callable[[BackboneFactory], Method]
-"""What trains a backbone: ``erm``, or ``partial(with_hma, config=...)``."""
+"""What trains a backbone: ``erm``, or ``partial(with_memory, config=...)``."""
 
 
 class Cut(NamedTuple):

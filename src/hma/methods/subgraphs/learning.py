@@ -13,7 +13,7 @@ from hma.errors import UserError
 from hma.methods.learner import Learner
 from hma.methods.subgraphs.encoder import SubgraphEncoder
 from hma.methods.wrapping import WrappedLearner, WrappedModule
-from hma.output import Output
+from hma.model import Output
 
 
 class OutputWithRest(NamedTuple):
@@ -82,7 +82,7 @@ class SubgraphLearner(WrappedLearner):
             raise UserError(
                 "method must predict one row of logits for each row it trains on, got "
                 f"{len(output.logits)} for {len(batch.y)} from {type(self.inner).__name__}; choose "
-                "another method inside, such as erm or with_hma"
+                "another method inside, such as erm or with_memory"
             )
 
 
@@ -114,6 +114,6 @@ def built(learner: Learner) -> Learner:
     if not any(isinstance(part, SubgraphEncoder) for part in learner.module.modules()):
         raise UserError(
             f"inner must train the backbone it is given, got {type(learner).__name__} without it; "
-            "give erm, or partial(with_hma, config=...)"
+            "give erm, or partial(with_memory, config=...)"
         )
     return learner

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hma.extras import needed
-from hma.printable import printable
+from hma.io.printable import printable
 from hma.report.looks import COLOURS, DASHES, MARKERS, Look
 from hma.report.numbers import fixed
 from hma.report.pictures.scene import HeatMap, Panel, Scene, Series

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from hma.config import Context
-from hma.explain import Explanation, explain
-from hma.model import HMA
+from hma.model import Context, MemoryModel
+from hma.questions.explain import Explanation, explain
 from hma.report.run.groups import membership
 from hma.report.run.run_report import Attention
 from hma.report.statistics import Floats
@@ -32,7 +31,7 @@ class Looked(NamedTuple):
     answered: Floats
 
 
-def attention_in(context: str, model: HMA, features: Tensor, batch_size: int) -> Looked:
+def attention_in(context: str, model: MemoryModel, features: Tensor, batch_size: int) -> Looked:
     """Explain every row of ``features`` in ``context``, ``batch_size`` rows together.
 
     Args:
@@ -52,7 +51,7 @@ def attention_in(context: str, model: HMA, features: Tensor, batch_size: int) ->
     answered = torch.zeros(model.num_labels, dtype=torch.float64)
     with _in_context(model, context):
         for start in range(0, len(features), batch_size):
-            chunk = features[start : start + batch_size].to(model.anchors)
+            chunk = features[start : start + batch_size].to(model.head.weight)
             found = explain(model, features=chunk)
             said = membership(model.target, found.prediction).T  # (C, B)
             kinds += said @ _kinds(found).cpu().double()
@@ -90,7 +89,7 @@ def _same_group(on: Tensor, held: Tensor, answered: Tensor) -> tuple[float, floa
 
 
 @contextmanager
-def _in_context(model: HMA, context: str) -> Iterator[None]:
+def _in_context(model: MemoryModel, context: str) -> Iterator[None]:
     before = model.context
     try:
         model.context = cast("Context", context.removesuffix("-sorted"))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hma.model import HMA
+from hma.model import MemoryModel
 from hma.report.html import small_png
 from hma.report.run.attention import Looked
 from hma.report.run.groups import belongs, group_names, label_text
@@ -47,7 +47,7 @@ class TrainingRows:
 
 
 def attended_of_class(
-    looked: Looked, model: HMA, names: Sequence[str], rows: TrainingRows
+    looked: Looked, model: MemoryModel, names: Sequence[str], rows: TrainingRows
 ) -> tuple[Attended, ...]:
     """Return the training rows of each group that all test rows together look at most."""
     held, groups = _Held.of(model, names), group_names(model.target, names)
@@ -65,7 +65,7 @@ def attended_of_class(
 
 
 def attended_by_answer(
-    looked: Looked, model: HMA, names: Sequence[str], rows: TrainingRows
+    looked: Looked, model: MemoryModel, names: Sequence[str], rows: TrainingRows
 ) -> tuple[Attended, ...]:
     """Return the training rows that the test rows of each answer look at most."""
     held, groups = _Held.of(model, names), group_names(model.target, names)
@@ -82,7 +82,7 @@ def attended_by_answer(
 
 
 def most_looked_at(
-    looked: Looked, model: HMA, names: Sequence[str], rows: TrainingRows
+    looked: Looked, model: MemoryModel, names: Sequence[str], rows: TrainingRows
 ) -> tuple[HeldRow, ...]:
     """Return the rows of the memory that all test rows together look at most."""
     held = _Held.of(model, names)
@@ -106,7 +106,7 @@ class _Held:
     counts: Integers
 
     @classmethod
-    def of(cls, model: HMA, names: Sequence[str]) -> "_Held":
+    def of(cls, model: MemoryModel, names: Sequence[str]) -> "_Held":
         memory = model.memory_state()
         every = memory.ids.cpu().numpy()
         known = every >= 0

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from hma.diagnostics import USED, queue_diagnostics, slot_diagnostics
-from hma.model import HMA
+from hma.model import MemoryModel
+from hma.questions.diagnostics import USED, queue_diagnostics, slot_diagnostics
 from hma.report.run.attention import Looked
 from hma.report.run.examples import TrainingRows
 from hma.report.run.groups import belongs
@@ -14,9 +14,9 @@ AT_ONCE = 256
 """Training rows encoded at a time."""
 
 
-def queue_health(model: HMA, rows: TrainingRows | None) -> Queue | None:
+def queue_health(model: MemoryModel, rows: TrainingRows | None) -> Queue | None:
     """Return the state of the real memory; staleness is measured on every row it can be."""
-    if model.real is None or model.config.queue_size == 0:
+    if model.real is None or not model.config.has_real_memory:
         return None
     found = queue_diagnostics(model)
     staleness = None
@@ -39,7 +39,7 @@ def queue_health(model: HMA, rows: TrainingRows | None) -> Queue | None:
     )
 
 
-def slot_health(model: HMA, looked: Looked | None) -> Slots | None:
+def slot_health(model: MemoryModel, looked: Looked | None) -> Slots | None:
     """Return the state of the slots; their use is that by the test rows, or by the queue."""
     memory = model.memory_state()
     if len(memory.slots) == 0:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.metrics import METRICS
 from hma.report import numbers
 from hma.report.html import template

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hma.audited import Audit
 from hma.metrics import METRICS
-from hma.model import HMA
+from hma.model import MemoryModel
+from hma.questions.audited import Audit
 from hma.report.run.attention import attention_in
 from hma.report.run.examples import (
     TrainingRows,
@@ -35,6 +35,7 @@ from hma.report.run.run_report import MemoryChange, RunReport
 from hma.report.run.scoring import RESAMPLES, Answers, compare
 from hma.report.run.suspect_rows import SuspectRows
 from hma.report.run.trial import MEMORY, PLAIN, Candidate, Trial
+from hma.report.run.verdict import weak_baselines
 from hma.targets import Classes, Target
 
 SimpleRows = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -66,7 +67,7 @@ class About:
 
 
 def summarise(
-    model: HMA,
+    model: MemoryModel,
     about: About,
     tests: Mapping[str, Answers],
     *,
@@ -85,6 +86,7 @@ def summarise(
     audits: Mapping[str, Audit] = MappingProxyType({}),
     suspects: SuspectRows | None = None,
     notes: Sequence[str] = (),
+    unclaimed: Mapping[str, str] = MappingProxyType({}),
     version: str = "",
     changes: Sequence[MemoryChange] = (),
     promises: Promises | None = None,
@@ -113,6 +115,7 @@ def summarise(
         audits: Whether the memory is read, by test set.
         suspects: Stored rows whose labels may be wrong.
         notes: What a reader must know, such as files that were left out.
+        unclaimed: Test set -> why nothing is claimed of it, where that is so.
         version: Which version of the memory answers; empty where it is as trained.
         changes: Every version of the memory after training.
         promises: What coverages came to on the first test set.
@@ -131,6 +134,7 @@ def summarise(
             part(compare(name, said, about.metric, target=target, **draws)),
             simple=simple.get(name, {}),
             deployed=deployed_method,
+            unclaimed=unclaimed.get(name, ""),
         )
         for name, said in tests.items()
     )
@@ -171,8 +175,9 @@ def summarise(
                 note
                 for method, record in held.items()
                 if not (version and method == MEMORY)  # the record is of version 0
-                for note in _stale(method, record, trials)
+                for note in _stale(method, record, _whole(trials, about.splits))
             ),
+            *(note for trial in trials for note in weak_baselines(trial)),
         ),
     )
 
@@ -190,7 +195,7 @@ class _Parts:
 
 
 def _memory_parts(
-    model: HMA,
+    model: MemoryModel,
     about: About,
     tests: Mapping[str, Answers],
     training_rows: TrainingRows | None,
@@ -230,6 +235,11 @@ def _trained(module: nn.Module | None) -> int | None:
     if module is None:
         return None
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def _whole(trials: tuple[Trial, ...], splits: Mapping[str, Tensor]) -> tuple[Trial, ...]:
+    """Return the test sets of which no row was left out, as records have them."""
+    return tuple(t for t in trials if t.name not in splits or len(splits[t.name]) == t.rows)
 
 
 def _stale(method: str, record: Values, trials: tuple[Trial, ...]) -> list[str]:

@@ -95,6 +95,8 @@ class Trial:
     comparisons: tuple[Comparison, ...]
     deployed: str = MEMORY
     """The method that answers new rows."""
+    unclaimed: str = ""
+    """Why nothing is claimed of it; empty where something may be."""
     simple: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What simple methods come to on the same rows: row -> metric -> value."""
 

@@ -108,6 +108,8 @@ def verdict(
         context: Inference context of the method; its own where None.
         method: Which; the deployed one where None, and HMA where that is the plain backbone.
     """
+    if trial.unclaimed:
+        return Verdict("alone", "Nothing is claimed", trial.unclaimed)
     metric = report.metric
     if method is None:
         method = MEMORY if trial.deployed == PLAIN else trial.deployed
@@ -165,12 +167,32 @@ def _deviation(result: NumberResult) -> float:
 
 def _warning(result: Result) -> str:
     """Return a warning where not looking at the rows would do better."""
-    worse = False
+    return f" Mind that {without_looking(result)}." if _is_weak(result) else ""
+
+
+def _is_weak(result: Result) -> bool:
+    """Tell whether not looking at the rows would do better."""
     if isinstance(result, ClassResult):
-        worse = result.scores["accuracy"].value < _most_frequent(result)
-    elif isinstance(result, NumberResult):
-        worse = result.scores["rmse"].value > _deviation(result)
-    return f" Mind that {without_looking(result)}." if worse else ""
+        return result.scores["accuracy"].value < _most_frequent(result)
+    return isinstance(result, NumberResult) and result.scores["rmse"].value > _deviation(result)
+
+
+def weak_baselines(trial: Trial) -> list[str]:
+    """Return a sentence for each baseline that does worse than not looking at the rows."""
+    said = []
+    for result in trial.results:
+        if result.method in (MEMORY, MIXTURE) or not _is_weak(result):
+            continue
+        name = f"the {PLAIN}" if result.method == PLAIN else result.method
+        if isinstance(result, ClassResult):
+            reached = f"is right on {percent(result.scores['accuracy'].value)}"
+        else:
+            reached = f"has an RMSE of {plain(result.scores['rmse'].value)}"
+        said.append(
+            f"On {trial.rows} {trial.name} rows {name} {reached}, while {without_looking(result)}: "
+            "to be better than this baseline says little."
+        )
+    return said
 
 
 def _phrase(metric: str, result: Result, trial: Trial) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.metrics import METRICS
 from hma.report import numbers
 from hma.report.html import template

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from hma.files import written_whole
+from hma.io.files import written_whole
 from hma.report import gains
 from hma.report.pictures.interactive import style
 from hma.report.pictures.vector import scene_drawing

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from statistics import fmean
 
-from hma.audited import AUDIT, PERMUTED
 from hma.metrics import METRICS
+from hma.questions.audited import AUDIT, PERMUTED
 from hma.report.table import scores
 from hma.report.table.pairing import spread_of
 from hma.report.table.sheet import Field, Sheet

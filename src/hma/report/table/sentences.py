@@ -20,10 +20,9 @@ def state(report: TableReport) -> str:
 
 
 def missing(report: TableReport) -> str:
-    """Return which command measures the rest; empty if nothing is missing."""
-    if report.records == report.cells:
-        return ""
-    return f"{report.cells - report.records} cells are missing; this measures them:"
+    """Return which command measures the rest; empty if there is nothing that can be measured."""
+    count = report.cells - report.records - report.retired
+    return f"{count} cells are missing; this measures them:" if count else ""
 
 
 def failures(report: TableReport) -> list[str]:

@@ -27,7 +27,7 @@ from hma.report.table.table_report import (
     Spread,
     TableReport,
 )
-from hma.tables import Cell, Failure, Record, Table
+from hma.tables import Cell, Failure, Record, Row, Table
 
 Entries = dict[tuple[str, str], Entry]
 
@@ -69,12 +69,13 @@ def summarise(
         budget=budget,
         budget_what=table.budget(budget).what,
         seeds=tuple(sorted({cell.seed for cell in cells})),
-        methods={name: shown.table.rows[name].what for name in methods},
+        methods={name: _what(shown.table.rows[name]) for name in methods},
         groups=_groups(table, tasks, methods, entries),
         entries=entries,
         costs={name: _cost(name, shown.cells, shown.records, failed) for name in methods},
         cells=len(cells),
         records=len(held),
+        retired=sum(bool(table.rows[c.method].retired) for c in cells if c not in held),
         failures={str(cell): failure for cell, failure in sorted(failed.items())},
         command=_command(table, budget, only, seeds),
         outside=_outside(table, tasks, methods),
@@ -96,6 +97,13 @@ def summarise(
         ),
         step_costs=costs,
     )
+
+
+def _what(row: Row) -> str:
+    """Return what a row is, and whether it can still be measured."""
+    if not row.retired:
+        return row.what
+    return f"{row.what} (measured at commit {row.retired}, no longer part of hma)"
 
 
 def _entries(

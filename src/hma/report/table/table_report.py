@@ -242,6 +242,7 @@ class TableReport:
         costs: By row.
         cells: Number of cells asked for.
         records: Number of them that are measured.
+        retired: Number of the others whose method left the package, so that none measures them.
         failures: By name of the cell.
         command: Measures what is missing.
         outside: Tasks and rows of the table that were not asked for.
@@ -288,6 +289,7 @@ class TableReport:
     coverages: Mapping[Place, Coverage] = field(default_factory=dict)
     scenes: tuple[Scene, ...] = ()
     step_costs: Mapping[str, StepCosts] = field(default_factory=dict)
+    retired: int = 0
 
     @property
     def has_published(self) -> bool:

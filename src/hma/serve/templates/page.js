@@ -174,7 +174,7 @@ function voter(one) {
     made("p", { className: "small", textContent: one.kind + (one.id === null ? "" : " " + one.id) }));
   if (one.id !== null) {
     const button = made("button", { type: "button", textContent: "Forget" });
-    button.addEventListener("click", () => busy($("voted"), () => forget(one.id)));
+    button.addEventListener("click", () => busy($("voted"), () => confirmed("/forget", { ids: [one.id] })));
     item.append(button);
   }
   return item;
@@ -226,15 +226,15 @@ async function change(path, body) {
     (before === after ? "Still " + after : before + " → " + after) + ".", "good");
 }
 
-async function forget(id) {
+async function confirmed(path, body) {
   try {
-    await change("/forget", { ids: [id] });
+    await change(path, body);
   } catch (error) {
-    // a class would have no row left: asked again, by a button of its own
+    // a class would have no row left, or a test row would vote: asked again, by a button of its own
     if (!error.message.includes('"yes": true')) throw error;
     say(error.message.replace('; send "yes": true to do it', "."), "bad");
     $("confirm").hidden = false;
-    $("sure").onclick = () => busy($("confirm"), () => change("/forget", { ids: [id], yes: true }));
+    $("sure").onclick = () => busy($("confirm"), () => change(path, { ...body, yes: true }));
     $("sure").focus();
   }
 }
@@ -263,7 +263,7 @@ $("teach").addEventListener("submit", (event) => {
   event.preventDefault();
   busy($("teach"), async () => {
     const fresh = $("label-fields").querySelector('[name="new"]');
-    await change("/remember", { ...asked, labels: [labelGiven()],
+    await confirmed("/remember", { ...asked, labels: [labelGiven()],
       new_classes: Boolean(fresh && fresh.checked) });
   });
 });

@@ -1,0 +1,1 @@
+"""Files: checkpoints, cards, the hub, and what they are made of."""

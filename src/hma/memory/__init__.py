@@ -1,0 +1,1 @@
+"""Stores of rows, slots, projections and the state of both memories."""

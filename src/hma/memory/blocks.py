@@ -1,0 +1,52 @@
+"""Memories of many rows are looked at block by block, so that what is held at once stays flat."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+AT_ONCE = 65536
+"""Rows that are looked at in one piece; a memory of more has many rows."""
+MOST_SCORES = 2**24
+"""Scores of queries with rows that are held at once where rows are many."""
+
+
+def is_large(count: int) -> bool:
+    """Return whether so many rows are not looked at in one piece."""
+    return count > AT_ONCE
+
+
+def blocks(count: int) -> Iterator[slice]:
+    """Yield slices that together are all of ``count`` rows; of few rows, one.
+
+    Example:
+        >>> [(part.start, part.stop) for part in blocks(100_000)]
+        [(0, 65536), (65536, 100000)]
+    """
+    for first in range(0, max(count, 1), AT_ONCE):
+        yield slice(first, min(first + AT_ONCE, count))
+
+
+def in_blocks(make: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Return ``make(rows)`` of a function that treats each row by itself, made block by block.
+
+    Args:
+        make: From ``(N, ...)`` to ``(N, ...)``.
+        rows: The first axis is that of the rows.
+    """
+    if not is_large(len(rows)):
+        return make(rows)
+    whole: Tensor | None = None
+    for part in blocks(len(rows)):
+        made = make(rows[part])
+        whole = made.new_empty(len(rows), *made.shape[1:]) if whole is None else whole
+        whole[part] = made
+    assert whole is not None
+    return whole
+
+
+def evenly_spaced(count: int, device: torch.device) -> Tensor | None:
+    """Return the places of as many rows as are looked at in one piece, evenly; None for few."""
+    if not is_large(count):
+        return None
+    return torch.linspace(0, count - 1, AT_ONCE, dtype=torch.float64).round().long().to(device)

@@ -1,0 +1,1 @@
+"""The memory that votes: training rows answer beside the head, learned after the backbone."""

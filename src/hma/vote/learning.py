@@ -1,0 +1,289 @@
+"""Learn where rows lie after the backbone is trained, and how far their vote is to be trusted.
+
+Backbone and head stay as they are. Keys learn by letting the others answer for every training row;
+held-out rows decide when to stop, and then what the vote counts: :mod:`hma.vote.weighing`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.nn.utils import clip_grad_norm_
+
+from hma.memory.blocks import evenly_spaced, is_large
+from hma.memory.encoded_rows import EncodedRows
+from hma.memory.keyed_rows import KeyedRows
+from hma.memory.locking import writes
+from hma.memory.modes import evaluating
+from hma.memory.queue import MemoryQueue, checked_rows
+from hma.memory.slots import drawn_rows
+from hma.vote.learning_rows import BallotsInView, RowsInView, use_the_same_columns
+from hma.vote.learning_vote import FAR, Voters, keys_of_normalised, squares, voted
+from hma.vote.read import VotingRead
+from hma.vote.weighing import MOST_HELD_OUT, Keys, answered, weigh
+
+if TYPE_CHECKING:
+    from hma.vote.voting_memory import VotingMemory
+
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 2e-3, 0.01, 1.0, 0.05
+ROWS_A_STEP = 128
+LEAST_STEPS, LEAST_PASSES = 1000, 8
+"""Length of the learning, whichever is longer; held-out rows mostly end it before."""
+CHECK_EVERY, PATIENCE = 10, 5
+"""Steps from one look at the held-out rows to the next, at least a pass, and how many looks in a
+row may bring nothing better."""
+WRITTEN_AT_ONCE = 1024
+EVEN = 0.5
+"""Share of a vote that no held-out row weighs."""
+
+
+@writes
+def learn_memory(
+    model: "VotingMemory",
+    rows: EncodedRows,
+    held_out: EncodedRows | None = None,
+    *,
+    seed: int = 0,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Fill the memory of a model, learn its keys and what its vote counts.
+
+    Return what a record says of it: ``key_steps``, ``memory_share`` and, where there are held-out
+    rows, ``validation_loss``.
+
+    Args:
+        model: Its backbone and head are trained, or will not be.
+        rows: What is remembered and learned from; what was remembered and learned before goes. Of
+            many rows the memory holds the very tensor: change it no more.
+        held_out: Rows that nothing was learned from; without them the vote counts half.
+        seed: Decides every random draw; torch's own random numbers are not used.
+        tick: Called after each step.
+    """
+    vote = model.vote
+    device = rows.features.device
+    ids = torch.arange(len(rows.y), device=device) if rows.ids is None else rows.ids
+    rows = rows._replace(ids=ids)
+    if model.real is not None:
+        _remember(model, model.real.queue, rows, ids)
+    rows, held_out = rows.finite(), None if held_out is None else held_out.finite()
+    steps, chance = 0, torch.Generator().manual_seed(seed)
+    with evaluating(vote):
+        vote.restart(chance)
+        if model.synthetic is not None:
+            count = model.synthetic.slots_per_class
+            some = drawn_rows(rows.y.cpu(), model.target, count, chance).to(device)
+            examples = rows.features[some], rows.y[some]
+            model.set_slots(model.config.slot_init, *examples, generator=chance)
+        if len(rows.y) > 1:
+            with torch.enable_grad():
+                steps = _Learning(model, vote, rows, held_out, chance, tick).run()
+        found: dict[str, Any] = {"key_steps": steps}
+        vote.share.fill_(EVEN)
+        if held_out is not None and len(held_out.y):
+            with torch.no_grad():
+                found["validation_loss"] = weigh(model, vote, held_out)
+    model.reproject()
+    return found | {"memory_share": float(vote.share)}
+
+
+def _remember(model: "VotingMemory", queue: MemoryQueue, rows: EncodedRows, ids: Tensor) -> None:
+    """Let the memory hold these rows and no others; many of them without a copy."""
+    model.reset_memory()
+    if (
+        is_large(len(ids))
+        and isinstance(queue, KeyedRows)
+        and queue.take(checked_rows(model.target, rows.features, rows.y, None, ids))
+    ):
+        return
+    for some in torch.split(torch.arange(len(ids), device=ids.device), WRITTEN_AT_ONCE):
+        features, y = rows.features[some], rows.y[some]
+        queue.write(checked_rows(model.target, features, y, None, ids[some]))
+    if isinstance(queue, KeyedRows):
+        queue.trim()
+
+
+class _Learning:
+    """Let keys, sharpness and slots learn until the held-out rows say stop.
+
+    A row is answered by its batch, with gradients, and by stored rows where they lay at the last
+    look at the held-out rows, which needs all their keys anyway. Of many stored rows an even part
+    answers the held-out ones there, and a step makes the keys of those that it draws.
+    """
+
+    def __init__(
+        self,
+        model: "VotingMemory",
+        vote: VotingRead,
+        rows: EncodedRows,
+        held_out: EncodedRows | None,
+        chance: torch.Generator,
+        tick: Callable[[], None],
+    ) -> None:
+        self.model, self.vote, self.rows = model, vote, rows
+        self.chance, self.tick = chance, tick
+        self.held_out: EncodedRows | None = None
+        if held_out is not None and len(held_out.y):
+            self.held_out = held_out.at_most(MOST_HELD_OUT)
+        self.slots = model.synthetic
+        self.parts: list[nn.Module] = [vote]
+        if self.slots is not None:
+            self.parts.append(self.slots)
+        self.per_pass = -(-len(rows.y) // ROWS_A_STEP)
+        self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
+        self.every = max(CHECK_EVERY, self.per_pass)
+        dtype = rows.features.dtype
+        labels = model.target.checked(rows.y, len(rows.y))
+        self.ballots = BallotsInView(model.target, labels, dtype)
+        self.stored: KeyedRows | None = None
+        self.cached_voters: Voters | None = None
+        self.view = RowsInView(vote, rows.features)
+        views = [self.view]
+        if self.held_out is not None:
+            self.held_out_view = RowsInView(vote, self.held_out.features)
+            views.append(self.held_out_view)
+        if model.real is not None and isinstance(model.real.queue, KeyedRows):
+            self.stored = model.real.queue
+            assert rows.ids is not None
+            self.places = self.stored.find(rows.ids)  # (N,), -1 where a bounded memory has none
+            self.stored_ballots = BallotsInView(model.target, self.stored.labels, dtype)
+            self.unseen = model.real.unseen()
+            self.hidden = FAR * (self.unseen < 0)  # places without a row
+            self.stored_view = RowsInView(vote, self.stored.features)
+            views.append(self.stored_view)
+        use_the_same_columns(views)
+
+    def run(self) -> int:
+        """Return how many steps led to what is kept."""
+        best_step, kept = 0, self._state()
+        with self._trainable() as weights:
+            fused = True if self.rows.features.device.type in ("cpu", "cuda") else None
+            optimizer = torch.optim.AdamW(
+                weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
+            )
+            best = self._validate()  # with one row a class nothing can be learned from others
+            for step, places in zip(range(self.steps), self._batches(), strict=False):
+                for group in optimizer.param_groups:
+                    group["lr"] = LEARNING_RATE * self._rate(step)
+                optimizer.zero_grad()
+                self._loss(places).backward()  # type: ignore[no-untyped-call]
+                clip_grad_norm_(weights, CLIP_NORM)
+                optimizer.step()
+                self.tick()
+                if (step + 1) % self.every and step + 1 < self.steps:
+                    continue
+                loss = self._validate()
+                if loss < best:
+                    best, best_step, kept = loss, step + 1, self._state()
+                elif self.held_out is not None and step + 1 - best_step >= PATIENCE * self.every:
+                    break
+        if self.held_out is None:
+            return self.steps
+        for part, state in zip(self.parts, kept, strict=True):
+            part.load_state_dict(state)
+        return best_step
+
+    def _loss(self, places: Tensor) -> Tensor:
+        """Return the loss of rows that are answered by others."""
+        vote, rows = self.vote, self.rows
+        chance = torch.rand(vote.to_keys.in_features, generator=self.chance)
+        kept = chance.to(rows.features) >= vote.dropout.p
+        kept = kept / (1 - vote.dropout.p)  # the same features are dropped of all rows of a step
+        keys = keys_of_normalised(vote, self.view.at(places), kept)
+        voters: list[Voters] = []
+        if self.stored is not None:
+            voters += self._others(places, keys)
+        if self.slots is not None and self.slots.slots is not None:
+            there = vote.keys(self.slots.slots, kept)
+            voters.append(Voters(there, self._ballots(self.slots.labels), squares(there)))
+        each = self.model.target.loss(voted(vote, keys, voters), rows.y[places])
+        return each.mean() if rows.weight is None else (each * rows.weight[places]).mean()
+
+    def _others(self, places: Tensor, keys: Tensor) -> list[Voters]:
+        """Return the batch and stored rows; a row meets no copy of itself, unless it is to."""
+        assert self.stored is not None
+        if not self.model.config.leave_self_out:
+            return [self._drawn(None)]
+        own = self.places[places]
+        unseen = (own[:, None] == own) | (own < 0)  # rows that share an id are the same row
+        mates = Voters(keys, self.ballots.at(places), squares(keys) + FAR * unseen)
+        return [mates, self._drawn(own)]  # the batch stands for its stored copies
+
+    def _drawn(self, own: Tensor | None) -> Voters:
+        """Return as many stored rows as answer in one step, those at the places ``own`` hidden.
+
+        Where stored rows are many, those that are drawn are looked at where they lie now.
+        """
+        assert self.stored is not None
+        count, cached = self.model.config.candidates, self.cached_voters
+        if cached is None:
+            return self._voters_at(self.stored.drawn(count, self.chance), own)
+        if own is not None:
+            hidden = pad(cached.squares, (0, 1))
+            hidden[own] = FAR  # the last place is that of rows not stored
+            cached = cached._replace(squares=hidden[:-1])
+        if count is None or count >= self.stored.size:
+            return cached
+        drawn = self.stored.drawn(count, self.chance)
+        return Voters(*(part.index_select(0, drawn) for part in cached))
+
+    @torch.no_grad()
+    def _voters_at(self, places: Tensor, own: Tensor | None) -> Voters:
+        keys, hidden = self.stored_view.keys(places), self.hidden[places]
+        if own is not None:
+            hidden = hidden + FAR * torch.isin(places, own)
+        return Voters(keys, self.stored_ballots.at(places), squares(keys) + hidden)
+
+    def _ballots(self, labels: Tensor) -> Tensor:
+        return self.model.target.ballots(labels).to(self.rows.features.dtype)
+
+    def _batches(self) -> Iterator[Tensor]:
+        device = self.rows.features.device
+        while True:
+            order = torch.randperm(len(self.rows.y), generator=self.chance).to(device)
+            yield from order.tensor_split(self.per_pass)
+
+    def _rate(self, step: int) -> float:
+        """Return what the learning rate is multiplied with: up, then down along a cosine."""
+        warmup = WARMUP * self.steps
+        done = max(0.0, step - warmup) / (self.steps - warmup)
+        return min(1.0, (step + 1) / warmup) * (1 + math.cos(math.pi * done)) / 2
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        """See where the stored rows lie now, and return the loss of the held-out rows."""
+        rows: list[Keys] = []
+        if self.stored is not None:
+            some = evenly_spaced(self.stored.size, self.unseen.device)
+            lie = self.stored_view.keys(some)
+            if some is None:
+                assert self.stored_ballots.made is not None
+                self.cached_voters = Voters(
+                    lie, self.stored_ballots.made, squares(lie) + self.hidden
+                )
+            at = slice(None) if some is None else some
+            rows.append((lie, self.stored.labels[at], self.unseen[at]))
+        if self.slots is not None and self.slots.slots is not None:
+            rows.append((self.vote.keys(self.slots.slots), self.slots.labels, None))
+        loss, held_out = math.inf, self.held_out
+        if held_out is not None:
+            said = answered(self.vote, rows, self.held_out_view.keys())
+            loss = held_out.mean(self.model.target.loss(said, held_out.y))
+        return loss
+
+    def _state(self) -> list[dict[str, Tensor]]:
+        return [{n: v.clone() for n, v in part.state_dict().items()} for part in self.parts]
+
+    @contextmanager
+    def _trainable(self) -> Iterator[list[nn.Parameter]]:
+        weights = [w for part in self.parts for w in part.parameters()]
+        try:
+            for weight in weights:
+                weight.requires_grad_(True)
+            yield weights
+        finally:
+            for weight in weights:
+                weight.requires_grad_(False).grad = None
