@@ -13,8 +13,9 @@ from hma.attention.config import HMAConfig
 from hma.io.json_files import read_json, write_json
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
-from hma.runs.auditing import audit_if_cheap, read_audits
+from hma.runs.audits import audit_if_cheap, read_audits
 from hma.runs.page import report_of
+from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress
 from hma.vote.config import VoteConfig
 
@@ -59,7 +60,7 @@ def run(runs, tmp_path):
 
 def by_hand(run):
     """Return the audit of the test rows by the library alone."""
-    task = run.prepared().task
+    task = prepared_from(run.options).task
     places = torch.arange(len(task.tests["test"])).split(16)
     batches = [task.tests["test"].batch(part) for part in places]
     model = run.learner(MEMORY).model
@@ -155,8 +156,14 @@ def test_an_audit_of_other_weights_is_not_shown(run):
 
 def test_what_would_take_long_is_left_to_the_command(run, monkeypatch):
     (run.folder / "audit.json").unlink()
-    how = (run.learner(MEMORY), run.prepared().task, run.record(MEMORY), run.options, run.folder)
-    monkeypatch.setattr("hma.runs.auditing.CHEAP", 10)
+    how = (
+        run.learner(MEMORY),
+        prepared_from(run.options).task,
+        run.record(MEMORY),
+        run.options,
+        run.folder,
+    )
+    monkeypatch.setattr("hma.runs.audits.CHEAP", 10)
     audit_if_cheap(*how)
     assert read_audits(run) == {}
     monkeypatch.undo()

@@ -8,7 +8,8 @@ import pandas
 import pytest
 
 from hma.runs import Run, RunOptions, train
-from hma.runs.auditing import read_audits
+from hma.runs.audits import read_audits
+from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress, all_logits
 
 ROWS, TESTED = 200, 90
@@ -112,7 +113,7 @@ def test_pages_and_audits_leave_out_the_test_rows_that_were_taught(run_hma, trai
     assert run_hma("audit", run).code == 0
     opened = Run.open(run)
     audit = read_audits(opened)["test"]
-    split, rest = opened.prepared().task.tests["test"], np.r_[0:10, 40:TESTED]
+    split, rest = prepared_from(opened.options).task.tests["test"], np.r_[0:10, 40:TESTED]
     said = all_logits(opened.learner("memory"), split, batch_size=64).argmax(dim=1).numpy()
     right = said == split.labels.numpy()
     assert audit.rows == 60

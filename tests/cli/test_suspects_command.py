@@ -14,6 +14,7 @@ from hma.report.numbers import TIMES
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.page import report_of
+from hma.runs.source import prepared_from
 from hma.runs.suspects import ON_THE_PAGE, suspects_of
 from hma.training import Recipe, SilentProgress
 from hma.vote.config import VoteConfig
@@ -61,7 +62,7 @@ def test_changed_labels_come_first_with_what_they_were_and_rows_that_say_so(fold
         place = changed[row.id]
         assert row.suggested == NAMES[place % 3]
         assert row.label == NAMES[(place + 1) % 3]
-        assert row.what == run.prepared().source.describe(place)
+        assert row.what == prepared_from(run.options).source.describe(place)
         assert {one.label for one in row.against} == {row.suggested}
     scores = hma.suspects(run.learner(MEMORY).model).score
     assert [row.score for row in found.rows] == scores.sort(descending=True).values[

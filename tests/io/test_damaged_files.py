@@ -26,7 +26,8 @@ from hma.estimator import MemoryClassifier
 from hma.io.json_files import SEAL, write_json
 from hma.methods import with_memory
 from hma.runs.answers import evaluate
-from hma.runs.folder import MEMORY, PLAIN, Run
+from hma.runs.deployment import MEMORY, PLAIN
+from hma.runs.folder import Run
 from hma.runs.living import LivingMemory
 from hma.runs.options import RunOptions
 from hma.runs.source import source_from

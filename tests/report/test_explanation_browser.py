@@ -2,8 +2,7 @@
 
 from browser import needs_chromium, opened
 
-from hma.runs.effects import Effect, NearRow
-from hma.runs.explanation import RowExplanation, SeenRow, as_page
+from hma.runs.explanation import Effect, NearRow, RowExplanation, SeenRow, as_page
 
 EVIL = "<script>document.title='owned'</script>"
 

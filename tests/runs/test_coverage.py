@@ -15,11 +15,10 @@ from hma.questions.unfamiliar import unfamiliarity
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import predict
-from hma.runs.calibration import CALIBRATIONS, KEPT, Calibration, read_calibration
-from hma.runs.coverage import Covered
-from hma.runs.folder import rows_for
+from hma.runs.coverage import CALIBRATIONS, KEPT, Calibration, Covered, read_calibration
 from hma.runs.living import LivingMemory
 from hma.runs.page import report_of
+from hma.runs.source import prepared_from, rows_for
 from hma.training import Recipe, SilentProgress, all_logits
 from hma.vote.config import VoteConfig
 
@@ -71,7 +70,7 @@ def predicted(run, source, tmp_path, coverage=COVERAGE):
 
 
 def validation_of(run):
-    return answers_to(run, run.prepared().task.validation)
+    return answers_to(run, prepared_from(run.options).task.validation)
 
 
 def answers_to(run, split):
@@ -173,7 +172,9 @@ def test_yes_no_labels_of_a_memory_that_attends_have_neither_sets_nor_unknown_ro
 
 def test_the_page_shows_what_the_test_rows_come_to(run):
     labels, said, far = validation_of(run)
-    tested_labels, tested, tested_far = answers_to(run, run.prepared().task.tests["test"])
+    tested_labels, tested, tested_far = answers_to(
+        run, prepared_from(run.options).task.tests["test"]
+    )
     report = report_of(run)
     found = next(level for level in report.promises.levels if level.asked == COVERAGE)
     most = quantile(1 - said[np.arange(len(labels)), labels])

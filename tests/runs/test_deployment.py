@@ -24,11 +24,11 @@ from hma.errors import UserError
 from hma.io.json_files import read_json, write_json
 from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
-from hma.runs.calibration import CALIBRATIONS
-from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, fitted_deployment
-from hma.runs.folder import rows_for
+from hma.runs.coverage import CALIBRATIONS
+from hma.runs.deployment import DEPLOYMENT, Deployment, fitted_deployment
+from hma.runs.source import prepared_from, rows_for
 from hma.targets import Classes
-from hma.training import Record, SilentProgress, UserRecipe, all_logits
+from hma.training import SilentProgress, UserRecipe, all_logits
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def copy(run, tmp_path):
 
 
 def validation_logits(run):
-    split = run.prepared().task.validation
+    split = prepared_from(run.options).task.validation
     return {w: all_logits(run.learner(w), split, batch_size=256) for w in run.candidates}, split
 
 
@@ -259,42 +259,16 @@ def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, co
     assert again.deployed.which == PLAIN
 
 
-# ------------------------------------------------------------------ folders from before
-
-
-def test_a_folder_from_before_deploys_the_network_with_the_smaller_loss(copy):
-    (copy.folder / DEPLOYMENT).unlink()
-    for name in ("logistic", "neighbours", "kernel", "boosting"):
-        shutil.rmtree(copy.folder / name)
-    with pytest.raises(UserError, match=r"has no 'boosting'; it has plain, memory$"):
-        copy.learner("boosting")
-    losses = {which: copy.record(which).measures["validation_loss"] for which in (PLAIN, MEMORY)}
-    assert copy.deployed.which == min(losses, key=losses.get)
-    memory, plain = copy.record(MEMORY), copy.record(PLAIN)
-    both = (
-        deployment_before(a, b, Classes(2)).which for a, b in [(plain, memory), (memory, plain)]
-    )
-    assert len(set(both)) == 2
-    assert deployment_before(plain, plain, Classes(2)).which == PLAIN
-    assert deployment_before(memory, None, Classes(2)).why == (
-        "deployed: the memory, nothing was trained beside it"
-    )
-
-
-def test_a_folder_that_lost_its_deployment_is_not_taken_for_one_from_before(copy):
+def test_a_folder_that_lost_its_deployment_says_how_to_get_it_back(copy):
     (copy.folder / DEPLOYMENT).unlink()
     with pytest.raises(UserError, match=r"deployment\.json is not there.*hma train command again"):
         _ = copy.deployed
 
 
-def test_records_without_losses_leave_the_memory(run):
-    values = run[0].record(PLAIN).to_json()
-    del values["measures"]
-    values["epochs"] = [{**epoch, "validation": {}} for epoch in values["epochs"]]
-    old = Record.from_json(values)
-    found = deployment_before(old, old, Classes(2))
-    assert found.which == MEMORY
-    assert found.why == "deployed: the memory; the validation losses are not known"
+def test_a_candidate_that_is_not_there_is_named(copy):
+    shutil.rmtree(copy.folder / "boosting")
+    with pytest.raises(UserError, match=r"has no 'boosting'; it has plain, memory, logistic"):
+        copy.learner("boosting")
 
 
 def test_the_memory_is_selected_in_the_context_that_answers(run):
@@ -305,7 +279,7 @@ def test_the_memory_is_selected_in_the_context_that_answers(run):
 
 def test_the_logistic_candidate_is_that_of_scikit_learn(run):
     found, _ = run
-    task = found.prepared().task
+    task = prepared_from(found.options).task
     splits = {"train": task.train, "validation": task.validation, "test": task.tests["test"]}
     x, y = {}, {}
     for name, split in splits.items():

@@ -20,8 +20,9 @@ from hma.errors import UserError
 from hma.runs import MEMORY, PLAIN, Run, RunOptions, train, train_seeds
 from hma.runs.answers import evaluate, predict
 from hma.runs.explanation import explain_row
-from hma.runs.folder import FEATURES, rows_for
+from hma.runs.folder import FEATURES
 from hma.runs.page import report_of
+from hma.runs.source import rows_for
 from hma.training import Recipe, SilentProgress
 from hma.training import evaluate as score
 from hma.vote.config import VoteConfig

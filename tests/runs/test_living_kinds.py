@@ -11,10 +11,10 @@ from hma.errors import UserError
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.explanation import as_page, explain_row
-from hma.runs.folder import rows_for
 from hma.runs.held_out import held_out_hashes
 from hma.runs.living import LivingMemory
 from hma.runs.page import report_of
+from hma.runs.source import rows_for
 from hma.training import SilentProgress
 
 

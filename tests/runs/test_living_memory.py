@@ -22,11 +22,11 @@ from hma.memory.queue import MemoryRows
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
 from hma.runs.explanation import explain_row
-from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
 from hma.runs.memory_scores import left_out_logits
 from hma.runs.memory_search import search, write_rows
 from hma.runs.memory_versions import CURRENT
+from hma.runs.source import prepared_from, rows_for
 from hma.training import Recipe, SilentProgress
 
 CORNERS = 4 * np.eye(4)
@@ -193,7 +193,7 @@ def test_a_condition_chooses_the_rows_that_pandas_chooses(memory, folder, traine
 def test_scores_before_and_after_are_those_of_the_two_memories(memory, folder):
     version = memory.remember(str(folder / "new.csv"), new_classes=True)
     validation, new = version.scores
-    task = memory.run.prepared().task
+    task = prepared_from(memory.run.options).task
     assert (validation.rows, validation.count) == ("validation rows", len(task.validation))
     split = task.validation.batch(torch.arange(len(task.validation)))
     for number, value in ((0, validation.before), (1, validation.after)):
@@ -248,7 +248,7 @@ def test_the_memory_is_searched_by_class_nearness_and_what_decides(memory, folde
     assert [row.id for row in found.rows] == state.ids[apart.argsort()[:4]].tolist()
     assert found.values == pytest.approx(apart.sort().values[:4].tolist(), rel=1e-4)
     found = search(memory, deciding=True)
-    tests = memory.run.prepared().task.tests["test"]
+    tests = prepared_from(memory.run.options).task.tests["test"]
     shares = hma.explain(model, tests.batch(torch.arange(len(tests))).x).queue.double()
     mean = (shares / shares.sum(dim=1, keepdim=True)).mean(dim=0)
     best = mean.argsort(descending=True, stable=True)

@@ -22,9 +22,9 @@ import hma.runs.memory_versions
 from hma.errors import UserError
 from hma.memory.queue import MemoryRows
 from hma.runs import MEMORY, RunOptions, train
-from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
 from hma.runs.memory_versions import Living
+from hma.runs.source import rows_for
 from hma.training import Recipe, SilentProgress
 from hma.vote.added_classes import add_classes
 

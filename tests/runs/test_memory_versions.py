@@ -20,12 +20,12 @@ from hma.io.files import FileError, written_whole
 from hma.io.json_files import SEAL, write_json
 from hma.io.tensor_files import read_tensors, write_tensors
 from hma.runs import MEMORY, Run, RunOptions, train
-from hma.runs.auditing import read_audits
-from hma.runs.calibration import read_calibration
+from hma.runs.audits import read_audits
+from hma.runs.coverage import read_calibration
 from hma.runs.living import LivingMemory
+from hma.runs.memory_versions import MOST_ID
 from hma.runs.remembered import RememberedRows
 from hma.runs.taught_rows import TENSORS, TEXTS, write_change
-from hma.runs.version import MOST_ID
 from hma.training import Recipe, SilentProgress
 
 CENTRES = 4 * np.eye(3)
@@ -77,7 +77,7 @@ def teach_quickly(memory, frame):
     """Teach rows without scores."""
     path = memory.run.folder.parent / "quick.csv"
     frame.to_csv(path, index=False)
-    source = hma.runs.folder.rows_for(memory.run, str(path), labelled=True)
+    source = hma.runs.source.rows_for(memory.run, str(path), labelled=True)
     split = memory.run.preparation.split(source)
     batch = split.batch(torch.arange(len(split)))
     what = source.describe_all(range(len(split)))

@@ -14,7 +14,7 @@ from hma.attention.config import HMAConfig
 from hma.runs import MEMORY, RunOptions, train
 from hma.runs.answers import predict
 from hma.runs.explanation import as_page, explain_row
-from hma.runs.folder import rows_for
+from hma.runs.source import rows_for
 from hma.training import Recipe, SilentProgress
 from hma.vote.config import VoteConfig
 
@@ -131,7 +131,7 @@ def test_the_nearest_training_rows_are_those_scikit_learn_finds(run, monkeypatch
         return [(rows.describe(places[i]), d) for i, d in zip(found, distances, strict=True)]
 
     for most in (4096, 5):  # of many rows only those in the queue are compared
-        monkeypatch.setattr("hma.runs.effects.COMPARED", most)
+        monkeypatch.setattr("hma.runs.explanation.COMPARED", most)
         compared = run.places["train"]
         if most == 5:
             held = set(model.memory_state().ids.tolist())

@@ -15,7 +15,8 @@ from hma.data import PreparationOptions
 from hma.errors import UserError
 from hma.io.files import UNFINISHED
 from hma.io.json_files import read_json, write_json
-from hma.runs.folder import MEMORY, PLAIN, Run
+from hma.runs.deployment import MEMORY, PLAIN
+from hma.runs.folder import Run
 from hma.runs.options import RunOptions
 from hma.runs.train import train
 from hma.training import Recipe

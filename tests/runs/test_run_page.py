@@ -9,11 +9,8 @@ from PIL import Image
 
 from hma.attention.config import HMAConfig
 from hma.errors import UserError
-from hma.io.json_files import write_json
 from hma.report.run import render
-from hma.runs import MEMORY, Run, RunOptions, title, train
-from hma.runs.deployment import DEPLOYMENT
-from hma.runs.folder import SCORED_BEFORE
+from hma.runs import MEMORY, RunOptions, title, train
 from hma.runs.page import report_of
 from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress
@@ -117,22 +114,6 @@ def test_simple_rows_of_the_run_are_on_the_page(run):
         "gradient boosting",
     ]
     assert shown["logistic regression"] == run.record("logistic").tests["test"]["alone"]
-
-
-def test_simple_rows_of_a_folder_from_before_are_on_the_page(run, tmp_path):
-    old = Run.open(shutil.copytree(run.folder, tmp_path / "old"))
-    for name in ("logistic", "neighbours", "kernel", "boosting"):
-        shutil.rmtree(old.folder / name)
-    (old.folder / DEPLOYMENT).unlink()
-    rows = {"test": {"logistic regression": {"accuracy": 0.5, "nll": 1.0}}}
-    write_json(old.folder / SCORED_BEFORE, rows, sealed=True)
-    shown = report_of(old)
-    assert shown.tests[0].simple == rows["test"]
-    assert {r.method for r in shown.tests[0].results} == {"plain backbone", "HMA"}
-    assert shown.candidates == ()
-    (old.folder / SCORED_BEFORE).write_text('{"test": 3}')
-    with pytest.raises(UserError, match=r"simple\.json is damaged"):
-        report_of(old)
 
 
 def test_the_page_says_which_method_answers_and_why(run):

@@ -12,6 +12,7 @@ from hma.runs import MEMORY, PLAIN, Run, RunOptions, SeveralRuns, train, train_s
 from hma.runs.kept_answers import answers_of
 from hma.runs.living import LivingMemory
 from hma.runs.seeds import is_several
+from hma.runs.source import prepared_from
 from hma.training import Recipe
 from hma.training.progress import SilentProgress
 from hma.vote.config import VoteConfig
@@ -192,7 +193,7 @@ def test_what_was_deployed_answers_as_prediction_does(finished):
     run = SeveralRuns.open(finished).run(1)
     said = answers_of(run).said
     (deployed,) = (tests["test"] for c, tests in said.items() if c.kind == "deployed")
-    split = run.prepared().task.tests["test"]
+    split = prepared_from(run.options).task.tests["test"]
     with torch.no_grad():
         expected = run.learner(run.deployed.which).predict(split.batch(torch.arange(12)))
     torch.testing.assert_close(deployed.softmax(dim=1), expected.softmax(dim=1))

@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss
 
 from hma.runs import RunOptions, train, whole_record
 from hma.runs.answers import predict
-from hma.runs.folder import rows_for
+from hma.runs.source import rows_for
 from hma.training import Record, SilentProgress, UserRecipe
 
 

@@ -13,11 +13,10 @@ from starlette.testclient import TestClient
 from hma.errors import UserError
 from hma.runs import MEMORY, Run
 from hma.runs.answers import predict
-from hma.runs.calibration import CALIBRATIONS
-from hma.runs.coverage import Covered
-from hma.runs.folder import rows_for
+from hma.runs.coverage import CALIBRATIONS, Covered
 from hma.runs.living import LivingMemory
 from hma.runs.page import report_of
+from hma.runs.source import rows_for
 from hma.serve.app import app_of
 from hma.serve.service import Service
 

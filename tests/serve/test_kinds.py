@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from hma.runs import RunOptions, train
 from hma.runs.answers import predict
-from hma.runs.folder import rows_for
+from hma.runs.source import rows_for
 from hma.serve.app import app_of
 from hma.serve.service import Service
 from hma.training import SilentProgress

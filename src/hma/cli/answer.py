@@ -16,8 +16,7 @@ from hma.runs.answers import ENDINGS
 from hma.runs.answers import evaluate as evaluate_run
 from hma.runs.answers import predict as predict_run
 from hma.runs.coverage import Covered
-from hma.runs.folder import rows_for
-from hma.runs.training_data import rows_trained_on
+from hma.runs.source import rows_for, rows_trained_on
 from hma.training import counted, progress_for_terminal
 
 

@@ -11,9 +11,8 @@ from hma.cli.terminal import Terminal
 from hma.data import Source
 from hma.questions.audited import Audit
 from hma.runs import Run
-from hma.runs.auditing import AUDITS, audit_run, audit_source
-from hma.runs.folder import rows_for
-from hma.runs.training_data import rows_trained_on
+from hma.runs.audits import AUDITS, audit_run, audit_source
+from hma.runs.source import rows_for, rows_trained_on
 from hma.training import Progress, progress_for_terminal
 
 

@@ -14,7 +14,7 @@ from hma.cli.terminal import Terminal
 from hma.io.files import written_whole
 from hma.report.numbers import percent
 from hma.runs.explanation import RowExplanation, as_page, explain_row
-from hma.runs.folder import rows_for
+from hma.runs.source import rows_for
 
 
 def explain(

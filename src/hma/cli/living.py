@@ -9,8 +9,8 @@ from hma.cli.opening import Encoding, opened_run
 from hma.cli.show_versions import tell_version
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
-from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
+from hma.runs.source import rows_for
 from hma.training import progress_for_terminal
 
 MOST_DIGITS = 60

@@ -13,9 +13,9 @@ from hma.cli.show_versions import history_table, tell_version
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.report.numbers import counted
-from hma.runs.folder import rows_for
 from hma.runs.living import LivingMemory
 from hma.runs.memory_search import Found, search, write_rows
+from hma.runs.source import rows_for
 from hma.training import progress_for_terminal
 
 SHOWN = 20

@@ -6,8 +6,8 @@ from rich.table import Table
 
 from hma.cli.terminal import Terminal
 from hma.report.numbers import counted
-from hma.runs.memory_lines import score_numbers, what_was_done, when
-from hma.runs.version import Version
+from hma.runs.card import score_numbers, what_was_done, when
+from hma.runs.memory_versions import Version
 
 
 def tell_version(terminal: Terminal, version: Version) -> None:

@@ -4,8 +4,8 @@ from hma.quickstart.step import Picture, Step
 from hma.report.numbers import percent
 from hma.runs import Run
 from hma.runs.explanation import explain_row
-from hma.runs.folder import rows_for
 from hma.runs.kept_answers import answers_of
+from hma.runs.source import rows_for
 
 VOTERS = 5
 

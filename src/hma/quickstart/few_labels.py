@@ -9,7 +9,8 @@ from hma.methods import with_memory
 from hma.quickstart.step import Found, Line, Step
 from hma.report.numbers import counted, percent, plain
 from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, SeveralRuns, title, train_seeds
-from hma.runs.candidates import PARAM, SIMPLE, Which
+from hma.runs.deployment import PARAM, SIMPLE, Which
+from hma.runs.source import prepared_from
 from hma.training import Progress, Record, UserRecipe, fit
 
 FOLDER, PARAM_FOLDER = "few-labels", "param"
@@ -52,7 +53,7 @@ def few_labels(folder: Path, seeds: int, progress: Progress | None) -> tuple[Fou
 
 def _param(run: Run, folder: Path, progress: Progress | None) -> Record:
     """Train the paper's blocks with nothing to read, on the same rows by the same recipe."""
-    task, options = run.prepared().task, run.options
+    task, options = prepared_from(run.options).task, run.options
     method = with_memory(options.backbone_factory(), HMAConfig.ablation(PARAM), alone=True)
     return fit(
         method(task, options.seed),

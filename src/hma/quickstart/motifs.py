@@ -7,7 +7,7 @@ from pathlib import Path
 from hma.quickstart.step import Found, Step
 from hma.report.numbers import percent
 from hma.runs import MIXTURE, PLAIN, Run, RunOptions, Which, title, train
-from hma.runs.auditing import read_audits
+from hma.runs.audits import read_audits
 from hma.training import Progress, UserRecipe
 
 FOLDER = "motifs"

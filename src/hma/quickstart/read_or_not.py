@@ -3,7 +3,7 @@
 from hma.questions.audited import PERMUTED, Audit
 from hma.quickstart.step import Step
 from hma.runs import Run
-from hma.runs.auditing import audit_run, read_audits
+from hma.runs.audits import audit_run, read_audits
 
 
 def read_or_not(run: Run) -> tuple[Step, Audit]:

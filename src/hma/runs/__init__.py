@@ -1,7 +1,7 @@
 """A run folder: train into it, open it again, answer and explain with it."""
 
-from hma.runs.candidates import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.card import write_card
+from hma.runs.deployment import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.folder import Run
 from hma.runs.options import RunOptions
 from hma.runs.page import write_page

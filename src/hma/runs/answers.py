@@ -16,7 +16,8 @@ from hma.methods.mixture import Mixture
 from hma.metrics import scores
 from hma.questions.row_order import SerialCorrelation
 from hma.runs.coverage import Covered
-from hma.runs.folder import ENCODED, Run, Which
+from hma.runs.deployment import Which
+from hma.runs.folder import ENCODED, Run
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
 from hma.training import Progress, Scores, counted, logits_by_context

@@ -1,58 +1,129 @@
 """A run folder, opened: its options, its preparation, its trained candidates."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import torch
 from torch import nn
 
 from hma.backbones import Frozen
+from hma.config import ConfigError
 from hma.data import (
+    InMemory,
     Preparation,
-    Prepared,
-    Source,
-    open_source,
+    Task,
     preparation_from_json,
 )
-from hma.data.table.files import is_table
 from hma.errors import UserError
 from hma.io.checkpoint import MANIFEST, load
 from hma.io.files import remove_abandoned
 from hma.io.json_files import Default, read_json
+from hma.memory.keyed_rows import KeyedRows
+from hma.memory.queue import MemoryRows
 from hma.methods import Learner
 from hma.methods.completed import Completed
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.model import MemoryModel
-from hma.runs.bare_task import RowShape, bare_task
-from hma.runs.candidates import (
+from hma.runs.deployment import (
     CANDIDATES,
+    DEPLOYMENT,
     MEMORY,
     MIXTURE,
     PARAM,
-    PLAIN,
     SIMPLE,
+    Deployment,
     Which,
     method_of,
+    read_deployment,
     title,
 )
-from hma.runs.deployment import DEPLOYMENT, Deployment, deployment_before, read_deployment
 from hma.runs.memory_versions import CURRENT, VERSIONS, Living, Trained, VersionStore
 from hma.runs.options import OPTIONS, REMEDY, RunOptions
-from hma.runs.source import prepared_from
-from hma.runs.version_in_use import with_classes, with_version
+from hma.targets import Classes, SoftClasses
 from hma.training import Record
 from hma.training.kept_weights import load_weights
 
-__all__ = ["MEMORY", "MIXTURE", "PLAIN", "Run", "Which", "rows_for"]
+
+@dataclass(frozen=True)
+class RowShape:
+    """What a backbone needs to know of the data."""
+
+    name: str
+    kind: Any
+    shape: tuple[int, ...]
+
+
+def bare_task(preparation: Preparation) -> Task:
+    """Return the task that a preparation was fitted for, without its rows."""
+    none = InMemory(torch.empty(0), torch.empty(0, dtype=torch.long))
+    return Task(
+        name="rows to come",
+        kind=preparation.kind,
+        classes=preparation.classes,
+        shape=preparation.shape,
+        train=none,
+        validation=none,
+        tests={},
+        target=preparation.target,
+    )
+
+
+WRITTEN_AT_ONCE = 1024
+
+
+def keyed_rows(model: MemoryModel, what: str = "this run") -> KeyedRows:
+    """Return the rows of a memory that can be taught and made to forget, or say what is needed."""
+    try:
+        return model.stored_samples("this")
+    except ConfigError as error:
+        raise UserError(
+            f"{what} has no memory with a row for each sample, which is what can be taught, made "
+            "to forget and looked into; train again with --memory vote"
+        ) from error
+
+
+@torch.no_grad()
+def with_version(model: MemoryModel, living: Living) -> MemoryModel:
+    """Return ``model``, as training left it, with the rows and classes of a version.
+
+    It holds the rows that training stored, without the forgotten ones, then those it was taught:
+    a row that was forgotten leaves no trace, as if it had never been stored.
+    """
+    if not living.chain:
+        return model
+    if living.classes:
+        model.add_classes(len(living.classes))
+    store, rows = keyed_rows(model), living.rows
+    store.forget(living.forgotten)
+    for some in torch.split(torch.arange(len(rows)), WRITTEN_AT_ONCE):
+        store.write(MemoryRows(rows.features[some], rows.labels[some], rows.ids[some]))
+    store.trim()
+    model.reproject()
+    return model
+
+
+def with_classes(preparation: Preparation, names: tuple[str, ...]) -> Preparation:
+    """Return a preparation that knows classes which were added after training."""
+    if not names:
+        return preparation
+    target = preparation.target
+    if not isinstance(target, Classes | SoftClasses):
+        raise UserError(f"classes cannot be added to labels of the kind {target.kind!r}")
+    known = {"count": target.count + len(names), "added": target.added + len(names)}
+    return replace(
+        preparation,
+        classes=(*preparation.classes, *names),
+        target=replace(target, **known),
+    )
+
 
 PREPARATION, PLACES = "preparation.json", "places.json"
 MODEL = f"{MEMORY}/model"
-SCORED_BEFORE = "simple.json"
-"""Where folders from before have what simple methods came to, which they do not keep."""
 FEATURES = "features"
 ENCODED = 32
 """Rows that a frozen backbone encodes at a time: few, so that a person sees it go on."""
@@ -162,37 +233,23 @@ class Run:
     def deployed(self) -> Deployment:
         """What answers new rows by default, and why."""
         found = read_deployment(self.folder, self.preparation.target)
-        if found is not None:
-            return found
-        if set(self.candidates) & set(SIMPLE):
+        if found is None:
             raise UserError(
                 f"{self.folder / DEPLOYMENT} is not there; give the run's hma train command again, "
                 "which trains nothing anew"
             )
-        plain = self.record(PLAIN) if PLAIN in self.candidates else None
-        return deployment_before(self.record(MEMORY), plain, self.preparation.target)
+        return found
 
     @property
     def simple_rows(self) -> dict[str, dict[str, dict[str, float]]]:
         """Scores of simple methods on the test rows: test split -> row -> metric -> value."""
-        path = self.folder / SCORED_BEFORE
-        if not path.is_file():  # they are candidates with records of their own
-            target = self.preparation.target
-            kept = {
-                title(n, target): self.record(n) for n in (*SIMPLE, PARAM) if n in self.candidates
-            }
-            tests = dict.fromkeys(test for record in kept.values() for test in record.tests)
-            return {
-                test: {row: record.tests[test]["alone"] for row, record in kept.items()}
-                for test in tests
-            }
-        shape = dict[str, dict[str, dict[str, float]]]
-        found: dict[str, dict[str, dict[str, float]]] = read_json(path, shape, remedy=REMEDY)
-        return found
-
-    def prepared(self) -> Prepared:
-        """Open the training data again and make the same task of it."""
-        return prepared_from(self.options)
+        target = self.preparation.target
+        kept = {title(n, target): self.record(n) for n in (*SIMPLE, PARAM) if n in self.candidates}
+        tests = dict.fromkeys(test for record in kept.values() for test in record.tests)
+        return {
+            test: {row: record.tests[test]["alone"] for row, record in kept.items()}
+            for test in tests
+        }
 
     def learner(self, which: Which, memory: WithMemory | None = None) -> Learner:
         """Return one of the trained candidates, or their mixture, in eval mode.
@@ -278,41 +335,3 @@ class Run:
 
     def _model(self, backbone: nn.Module) -> MemoryModel:
         return with_version(load(self.folder / MODEL, backbone), self.living)
-
-
-def rows_for(
-    run: Run,
-    source: str,
-    *,
-    labelled: bool,
-    target: Sequence[str] = (),
-    skip_bad_files: bool = False,
-    skip_missing_labels: bool = False,
-    encoding: str | None = None,
-) -> Source:
-    """Open new rows for a run; where labels are not needed they are not looked at.
-
-    Args:
-        run: The run that will answer.
-        source: As :func:`hma.data.open_source` takes it.
-        labelled: Whether labels are needed.
-        target: Columns of the labels; those of training if not given.
-        skip_bad_files: Leave out images that cannot be read.
-        skip_missing_labels: Leave out rows without a label.
-        encoding: How a text file is written; as the training rows if not given.
-    """
-    opened = open_source(
-        source,
-        target=(target or run.options.target) if labelled else None,
-        task=run.options.task if labelled else None,
-        data_root=None if run.options.data_root is None else Path(run.options.data_root),
-        skip_bad_files=skip_bad_files,
-        skip_missing_labels=skip_missing_labels,
-        encoding=encoding or run.options.encoding,
-        text=run.options.text if is_table(Path(source)) else None,
-        seed=run.options.seed,
-    )
-    if opened.given:
-        held = next(iter(opened.given.values()))
-        raise UserError(f"{source} holds splits; give one of them, such as {source}/{held.name}")
-    return opened if labelled else opened.without_labels()

@@ -19,8 +19,9 @@ from hma.data.content_hashes import split_hashes
 from hma.data.smaller_task import Part
 from hma.io.feature_file import read_features, write_features
 from hma.report.numbers import counted
-from hma.runs.folder import MEMORY, Run
-from hma.runs.training_data import training_task
+from hma.runs.deployment import MEMORY
+from hma.runs.folder import Run
+from hma.runs.source import training_task
 
 HELD_OUT, VALIDATION = "held-out", "validation"
 LEAST_ROWS = 20

@@ -8,10 +8,10 @@ from hma.io.feature_file import read_features, write_features
 from hma.io.files import file_sha256
 from hma.report.run.trial import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
-from hma.runs.candidates import MEMORY, PLAIN, Which, title
+from hma.runs.deployment import MEMORY, PLAIN, Which, title
 from hma.runs.folder import Run
 from hma.runs.held_out import taught_held_out
-from hma.runs.training_data import training_task, with_features
+from hma.runs.source import training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, all_logits, counted
 

@@ -8,25 +8,288 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from hma.data import Batch, Source, labelled_rows
-from hma.data.content_hashes import content_hashes
+from hma.data import Batch, Preparation, Source, Split, labelled_rows
+from hma.data.content_hashes import content_hashes, split_hashes
+from hma.data.label_kinds import LABEL_KINDS
+from hma.data.labels import class_names, listed, whole
 from hma.data.source import expect_kind
+from hma.data.table.files import TableRows
 from hma.errors import UserError
 from hma.memory.keyed_rows import KeyedRows
 from hma.model import MemoryModel
-from hma.runs.folder import Run, rows_for
-from hma.runs.forgetting import chosen_ids, expect_rows_left, what_remains
+from hma.report import numbers
+from hma.report.run.groups import belongs, group_names
+from hma.runs.deployment import MEMORY, PLAIN, title
+from hma.runs.folder import ENCODED, Run, keyed_rows, with_classes
 from hma.runs.held_out import counts_in_words, places_of
 from hma.runs.memory_scores import LoadedRun, change_scores
-from hma.runs.memory_versions import WAIT, Change, Living
-from hma.runs.remembered import MemoryRow, RememberedRows, rows_in_words
-from hma.runs.row_conditions import parse_conditions
+from hma.runs.memory_versions import MOST_ID, WAIT, Change, Living, Score, Verb, Version
+from hma.runs.remembered import MemoryRow, RememberedRows, cells_of, kept_picture, rows_in_words
+from hma.runs.row_conditions import Conditions, parse_conditions, rows_where
+from hma.runs.source import place_of, rows_for
 from hma.runs.taught_rows import Cells, TaughtRows
-from hma.runs.teaching import change_by, encoded_labels, new_classes_of, rows_of_source
-from hma.runs.version import Score, Verb, Version
-from hma.runs.version_in_use import keyed_rows, with_classes
-from hma.training import Progress
+from hma.targets import Classes, SoftClasses
+from hma.training import Progress, counted
+
+NEAREST = 8
+"""Stored rows with its label that a new one is compared with."""
+PAIRS = 20_000_000
+
+
+def new_classes_of(
+    preparation: Preparation, model: MemoryModel, raw: Sequence[Any], allowed: bool, where: str
+) -> tuple[str, ...]:
+    """Return the classes among raw labels that are not known yet, if they are to be let in.
+
+    Args:
+        preparation: Knows the others.
+        model: What is to answer with them.
+        raw: Labels as they are written.
+        allowed: Whether new classes may come.
+        where: What holds the labels, for messages.
+    """
+    if not isinstance(preparation.target, Classes):
+        if allowed:
+            raise UserError(
+                "--new-classes is for rows with one class each, and this run learned labels of "
+                f"the kind {preparation.target.kind!r}; leave it out"
+            )
+        return ()
+    known = {*preparation.classes, *map(whole, preparation.classes)}
+    strange = [label for label in raw if not known & {label, whole(label)}]
+    names = class_names(strange)
+    if strange and not allowed:
+        raise UserError(
+            f"{where} holds {listed(names)} in {len(strange)} of {len(raw)} rows, which this run "
+            f"does not know as a class; pass --new-classes to teach it. Known are "
+            f"{listed(preparation.classes)}"
+        )
+    if names:
+        model.expect_growing()
+    return names
+
+
+def rows_of_source(
+    preparation: Preparation,
+    model: MemoryModel,
+    source: Source,
+    places: Sequence[int],
+    progress: Progress | None,
+) -> TaughtRows:
+    """Return rows of a source as the memory keeps them; :func:`change_by` gives them their ids."""
+    split = preparation.split(source, places)
+    return TaughtRows(
+        features=encoded_rows(model, split, progress),
+        labels=preparation.target.checked(split.labels, len(places)),
+        ids=torch.arange(len(places)),
+        hashes=split_hashes(split),
+        what=tuple(source.describe_all(places)),
+        where=(source.name,) * len(places),
+        pictures=tuple(kept_picture(source.thumbnail(place)) for place in places),
+        cells=cells_of(source, places),
+    )
+
+
+@torch.no_grad()
+def encoded_rows(model: MemoryModel, split: Split, progress: Progress | None) -> Tensor:
+    """Return the features of rows as the memory stores them, ``(N, F)``."""
+    parts, done = [], 0
+    with counted(progress, "encoding") as tick, model.reading():
+        for places in torch.split(torch.arange(len(split)), ENCODED):
+            batch = split.batch(places)
+            made = batch.features
+            parts.append(model.encode_for_memory(batch.x) if made is None else made)
+            done += len(places)
+            tick(done, len(split))
+    return torch.cat(parts)
+
+
+def encoded_labels(preparation: Preparation, raw: Sequence[Any], where: str) -> Tensor:
+    """Return raw labels as the memory stores them."""
+    target = preparation.target
+    y = LABEL_KINDS[target.kind].encoded(raw, preparation.classes, where)
+    return target.checked(y, len(raw))
+
+
+def change_by(
+    store: KeyedRows, rows: TaughtRows, names: tuple[str, ...], where: str, first_id: int
+) -> Change:
+    """Return the change that teaches rows: without those that are held, or cannot be stored.
+
+    Args:
+        store: What the memory holds.
+        rows: What it is taught.
+        names: Classes that are new.
+        where: Where the rows came from, for messages.
+        first_id: Sample id of the first row that is stored; the others follow.
+    """
+    finite = rows.features.isfinite().all(dim=1)
+    if not bool(finite.all()):
+        raise UserError(
+            f"{int((~finite).sum())} of {len(finite)} rows of {where} hold NaN or infinity once "
+            "they are encoded; correct them"
+        )
+    features, labels = rows.features.to(store.features), rows.labels.to(store.labels)
+    rows = replace(rows, features=features, labels=labels)
+    new = torch.nonzero(not_held(store, rows))[:, 0]
+    if not len(new):
+        raise UserError(
+            f"the memory holds all {len(rows)} rows of {where} already; nothing was changed"
+        )
+    ids = torch.arange(first_id, first_id + len(new))
+    return Change(rows=replace(rows.at(new), ids=ids), classes=names)
+
+
+@torch.no_grad()
+def not_held(store: KeyedRows, rows: TaughtRows) -> Tensor:
+    """Return which rows are not in the memory with the same label, ``(N,)``."""
+    held = store.rows()
+    new = torch.ones(len(rows), dtype=torch.bool)
+    if not len(held.ids):
+        return new
+    for some in torch.split(torch.arange(len(rows)), max(1, PAIRS // held.labels.numel())):
+        features, labels = rows.features[some], rows.labels[some]
+        same = _close(held.labels[None], labels[:, None])  # (B, M), or (B, M, T)
+        same = same if same.dim() == 2 else same.all(dim=-1)
+        apart = torch.cdist(features, held.features).masked_fill(~same, torch.inf)  # (B, M)
+        near = apart.topk(min(NEAREST, len(held.ids)), largest=False).indices  # (B, K)
+        alike = _close(held.features[near], features[:, None]).all(dim=-1)
+        new[some] = ~(alike & same.gather(1, near)).any(dim=1)
+    return new
+
+
+def _close(one: Tensor, other: Tensor) -> Tensor:
+    if not one.is_floating_point():
+        return one == other
+    return torch.isclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def chosen_ids(
+    run: Run,
+    store: KeyedRows,
+    *,
+    ids: Sequence[int] | None = None,
+    where: Conditions | None = None,
+    label: str | None = None,
+) -> tuple[Tensor, str]:
+    """Return the sample ids of the rows that are meant, and what was meant in words.
+
+    Args:
+        run: The run.
+        store: What its memory holds.
+        ids: Sample ids.
+        where: A condition on the columns of a table.
+        label: Name of a class.
+    """
+    if sum(one is not None for one in (ids, where, label)) != 1:
+        raise UserError("give one of --ids, --where and --class, which say what to forget")
+    if ids is not None:
+        found, said = _given(run, store, ids), f"ids {listed(list(ids))}"
+    elif where is not None:
+        found, said = _where(run, store, where), where.text
+    else:
+        found, said = ids_of_class(run, store, label or ""), f"class {label}"
+    if not len(found):
+        raise UserError(f"no row of the memory is meant by {said}; nothing was changed")
+    return found, said
+
+
+def _given(run: Run, store: KeyedRows, ids: Sequence[int]) -> Tensor:
+    given = sorted(set(ids))
+    beyond = [id for id in given if not 0 <= id < MOST_ID]  # more than any row has, or a tensor
+    wanted = torch.tensor([id for id in given if id not in beyond], dtype=torch.long)
+    absent = [*wanted[store.find(wanted) < 0].tolist(), *beyond]
+    if absent:
+        raise UserError(
+            f"--ids names {listed(absent)}, which the memory does not hold; hma memory "
+            f"{run.folder} lists its {numbers.counted(len(store.rows().ids), 'row')} with their ids"
+        )
+    return wanted
+
+
+def _where(run: Run, store: KeyedRows, conditions: Conditions) -> Tensor:
+    if run.preparation.kind != "table":
+        raise UserError(
+            f"--where is for tables, and {run.folder} was trained on rows of the kind "
+            f"{run.preparation.kind!r}; give --ids, which hma memory {run.folder} lists, or --class"
+        )
+    remembered = RememberedRows(run)
+    samples: list[int] = store.rows().ids.tolist()
+    trained = [sample for sample in samples if sample not in remembered.taught]
+    found: list[int] = []
+    if trained:
+        training = remembered.training
+        if not isinstance(training, TableRows):
+            raise UserError(
+                f"--where needs the columns of {run.options.source}, which is not there or not "
+                "what it was; put it back, or give --ids or --class"
+            )
+        places = [place_of(run, training, sample) for sample in trained]
+        found += [trained[place] for place in rows_where(conditions, cells_of(training, places))]
+    taught = run.living.rows
+    if len(taught):
+        found += [int(taught.ids[place]) for place in rows_where(conditions, taught.cells)]
+    return torch.tensor(found, dtype=torch.long)
+
+
+def ids_of_class(run: Run, store: KeyedRows, label: str) -> Tensor:
+    """Return the sample ids of the rows of a class; of soft labels, where it is the likeliest."""
+    target, names = run.preparation.target, run.preparation.classes
+    if not isinstance(target, Classes | SoftClasses):
+        raise UserError(
+            f"--class is for classes, and {run.folder} learned labels of the kind "
+            f"{target.kind!r}; give --ids or --where"
+        )
+    if label not in names:
+        raise UserError(f"--class must be one of {listed(names)}, got {label!r}")
+    held = store.rows()
+    return held.ids[belongs(target, target.given(held.labels))[:, names.index(label)]]
+
+
+def expect_rows_left(run: Run, store: KeyedRows, gone: Tensor) -> None:
+    """Raise where the memory, or a class that it knows, would be left without a row."""
+    held, target = store.rows(), run.preparation.target
+    stays = ~torch.isin(held.ids, gone)
+    if not bool(stays.any()):
+        raise UserError(
+            f"this would take all {numbers.counted(len(stays), 'row')} out of the memory of "
+            f"{run.folder}, and the head would answer alone; pass --yes to do it"
+        )
+    if not isinstance(target, Classes | SoftClasses):
+        return
+    of = belongs(target, target.given(held.labels))
+    lost = torch.nonzero(of.any(dim=0) & ~of[stays].any(dim=0))[:, 0].tolist()
+    if lost:
+        names = group_names(target, run.preparation.classes)
+        raise UserError(
+            f"this would take the last row of {listed([names[place] for place in lost])} out of "
+            f"the memory of {run.folder}; pass --yes to do it"
+        )
+
+
+def what_remains(run: Run, gone: Tensor) -> str:
+    """Say what of forgotten rows is left in the weights of a run."""
+    trained = int((gone < len(run.places.get("train", []))).sum())
+    if not trained:
+        return "nothing, since no weight was learned from rows that were taught"
+    parts = ["its head", "the keys of the memory and what its vote counts"]
+    if not run.options.frozen_backbone:
+        parts.insert(0, "the backbone")
+    mixed = run.deployed.counted
+    target = run.preparation.target
+    others = [title(which, target) for which in mixed if which not in (MEMORY, PLAIN)]
+    if PLAIN in mixed:
+        others.insert(0, title(PLAIN, target))
+    if others:
+        parts.append(f"what answers beside it ({', '.join(others)})")
+    rows = numbers.counted(trained, "training row")
+    return (
+        f"{rows} no longer vote, but what was learned from them remains in the weights: "
+        f"{', '.join(parts)}; train again without them to be rid of that"
+    )
+
 
 Says = Callable[[str], None]
 

@@ -12,12 +12,12 @@ from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.metrics import METRICS
 from hma.model import MemoryModel
-from hma.runs.folder import MEMORY, Run
+from hma.runs.deployment import MEMORY
+from hma.runs.folder import Run, keyed_rows
 from hma.runs.held_out import VALIDATION, taught_held_out, without_rows
+from hma.runs.memory_versions import Score
+from hma.runs.source import training_task, with_features
 from hma.runs.taught_rows import TaughtRows
-from hma.runs.training_data import training_task, with_features
-from hma.runs.version import Score
-from hma.runs.version_in_use import keyed_rows
 from hma.targets import Classes, Target
 from hma.training import Progress, all_logits
 

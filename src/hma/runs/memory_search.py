@@ -15,12 +15,11 @@ from hma.io.files import written_whole
 from hma.methods.memory import WithMemory
 from hma.model import MemoryModel
 from hma.questions.explain import explain
-from hma.runs.folder import MEMORY, Run
-from hma.runs.forgetting import ids_of_class
-from hma.runs.living import LivingMemory
+from hma.runs.deployment import MEMORY
+from hma.runs.folder import Run, keyed_rows
+from hma.runs.living import LivingMemory, ids_of_class
 from hma.runs.remembered import MemoryRow
-from hma.runs.training_data import features_of, training_task, with_features
-from hma.runs.version_in_use import keyed_rows
+from hma.runs.source import features_of, training_task, with_features
 from hma.training import Progress
 from hma.vote.voting_memory import VotingMemory
 

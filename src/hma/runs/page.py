@@ -1,6 +1,6 @@
 """The page of a run: everything the report shows, gathered from the folder and the data."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -12,20 +12,21 @@ from hma.methods import Learner
 from hma.methods.cached_features import Tick
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
+from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
 from hma.questions.unfamiliar import unfamiliarity
 from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
 from hma.report.run import trial as report_names
 from hma.report.run import write_page as write_report
 from hma.report.run.advice import advice
-from hma.report.run.promises import Promises
+from hma.report.run.promises import Promise, Promises
 from hma.report.run.summary import SimpleRows
 from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
 from hma.runs.answers import answers
-from hma.runs.auditing import read_audits
-from hma.runs.candidates import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, title
-from hma.runs.coverage import calibration
-from hma.runs.deployment import validation_loss
+from hma.runs.audits import read_audits
+from hma.runs.card import changes_of, version_line
+from hma.runs.coverage import Calibration, answer_scores, calibration
+from hma.runs.deployment import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, title, validation_loss
 from hma.runs.folder import Run
 from hma.runs.held_out import (
     LEAST_ROWS,
@@ -36,13 +37,73 @@ from hma.runs.held_out import (
     taught_held_out,
     without_rows,
 )
-from hma.runs.memory_lines import changes_of, version_line
-from hma.runs.promises import promises_kept
 from hma.runs.remembered import RememberedRows
+from hma.runs.source import features_of, training_task, with_features
 from hma.runs.suspects import suspects_if_cheap
-from hma.runs.training_data import features_of, training_task, with_features
-from hma.targets import Target
+from hma.targets import Number, Target
 from hma.training import Progress, counted, evaluation_order
+
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+def promises_kept(
+    name: str,
+    found: Calibration,
+    target: Target,
+    said: Tensor,
+    labels: Tensor,
+    far: Tensor | None,
+) -> Promises | None:
+    """Return what each of ``LEVELS`` comes to; None where the validation rows are too few for any.
+
+    Args:
+        name: Of the test set.
+        found: Scores of the validation rows.
+        target: What a label is.
+        said: Answers to the test rows, as :meth:`hma.targets.Target.expected` gives them.
+        labels: What is true of them.
+        far: How unfamiliar they are, ``(N,)``; None where the memory does not tell.
+    """
+    levels = tuple(_levels(found, target, said, labels, far))
+    if not levels or (found.answers is None and far is None):
+        return None
+    size = "width of the interval" if isinstance(target, Number) else "labels in a set"
+    return Promises(
+        test=name,
+        validation_rows=found.rows,
+        test_rows=len(labels),
+        size_is=size,
+        levels=levels,
+    )
+
+
+def _levels(
+    found: Calibration, target: Target, said: Tensor, labels: Tensor, far: Tensor | None
+) -> Iterator[Promise]:
+    wrong = answer_scores(target, said, labels)
+    for asked in LEVELS:
+        if found.rows < least_rows(asked):
+            return
+        covered = size = unknown = None
+        if found.answers is not None and wrong is not None:
+            most = threshold(found.answers, asked)
+            if isinstance(target, Number):
+                covered, size = float((wrong <= most).double().mean()), 2 * most
+            else:
+                sets = class_sets(said, most)
+                inside = sets[torch.arange(len(labels)), labels]
+                covered = float(inside.double().mean())
+                size = float(sets.sum(dim=1).double().mean())
+        if found.unfamiliar is not None and far is not None:
+            furthest = threshold(found.unfamiliar, asked)
+            unknown = float((far.double() > furthest).double().mean())
+        yield Promise(
+            asked=asked,
+            interval=coverage_interval(found.rows, asked, len(labels)),
+            covered=covered,
+            size=size,
+            unknown=unknown,
+        )
 
 
 def write_page(

@@ -20,8 +20,8 @@ from hma.memory.keyed_rows import KeyedRows
 from hma.report.html import inline_picture
 from hma.report.run import groups
 from hma.runs.folder import Run
+from hma.runs.source import place_of, training_source
 from hma.runs.taught_rows import Cells
-from hma.runs.training_data import place_of, training_source
 
 if TYPE_CHECKING:
     from PIL.Image import Image

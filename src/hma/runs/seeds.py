@@ -16,14 +16,14 @@ from hma.metrics import METRICS
 from hma.report.run.verdict import amount
 from hma.report.seeds import SeedAnswers, SeedsReport, compare_seeds
 from hma.report.seeds import write_page as write_report
-from hma.runs.candidates import MEMORY, Which
+from hma.runs.deployment import MEMORY, Which
 from hma.runs.folder import MODEL, Run
 from hma.runs.held_out import LEAST_ROWS, VALIDATION, counts_in_words, taught_held_out
 from hma.runs.kept_answers import answers_of, has_answers
 from hma.runs.options import OPTIONS, REMEDY, SEVERAL, RunOptions, claim
 from hma.runs.page import write_page
+from hma.runs.source import training_task
 from hma.runs.train import Says, train
-from hma.runs.training_data import training_task
 from hma.training import Progress
 from hma.training.identity import differences
 

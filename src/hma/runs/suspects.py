@@ -11,7 +11,8 @@ from hma.questions.label_issues import label_issues
 from hma.questions.suspects import Suspects, suspects
 from hma.report.run.groups import label_text
 from hma.report.run.suspect_rows import Against, SuspectRow, SuspectRows
-from hma.runs.folder import MEMORY, Run
+from hma.runs.deployment import MEMORY
+from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows
 from hma.targets import Number, YesNo
 from hma.training import Progress, counted

@@ -19,15 +19,21 @@ from hma.methods.cached_features import Known, with_known_features
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
-from hma.runs.auditing import audit_if_cheap, read_audits
-from hma.runs.calibration import (
-    Calibration,
-    calibrated,
-    calibration_key,
-    read_calibration,
+from hma.runs.audits import audit_if_cheap, read_audits
+from hma.runs.coverage import Calibration, calibrated, calibration_key, read_calibration
+from hma.runs.deployment import (
+    MEMORY,
+    MIXTURE,
+    PARAM,
+    PLAIN,
+    SIMPLE,
+    Deployment,
+    Which,
+    fitted_deployment,
+    new_learners,
+    read_deployment,
+    title,
 )
-from hma.runs.candidates import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, new_learners, title
-from hma.runs.deployment import Deployment, fitted_deployment, read_deployment
 from hma.runs.folder import (
     ENCODED,
     FEATURES,
@@ -38,8 +44,7 @@ from hma.runs.folder import (
 )
 from hma.runs.held_out import keep_hashes
 from hma.runs.options import RunOptions, claim
-from hma.runs.source import prepared_from
-from hma.runs.training_data import features_of_run
+from hma.runs.source import features_of_run, prepared_from
 from hma.targets import Number, YesNo
 from hma.training import (
     Progress,

@@ -11,8 +11,9 @@ from torch import Tensor
 from hma.data import Task
 from hma.methods.cached_features import with_known_features
 from hma.metrics import scores
-from hma.runs.candidates import SIMPLE, Which, title
+from hma.runs.deployment import SIMPLE, Which, title
 from hma.runs.folder import ENCODED, FEATURES, Run
+from hma.runs.source import prepared_from
 from hma.targets import Classes, Target
 from hma.training import Record, all_logits
 
@@ -33,7 +34,7 @@ def whole_record(run: Run, *, features: Path | None = None) -> Record:
         run: A finished run, with test rows.
         features: Where the features of a frozen backbone are; its own folder if not given.
     """
-    task, deployed = run.prepared().task, run.deployed
+    task, deployed = prepared_from(run.options).task, run.deployed
     folder = run.folder / FEATURES if features is None else features
     records = {name: run.record(name) for name in run.candidates}
     said = {name: _said(run, name, task, folder) for name in {deployed.which: None, **records}}

@@ -14,10 +14,10 @@ from hma.questions.unfamiliar import unfamiliarity
 from hma.runs import MEMORY, Run
 from hma.runs.coverage import Promising, Thresholds
 from hma.runs.explanation import answer_text, most_seen, seen_in_words
-from hma.runs.forgetting import ids_of_class
+from hma.runs.folder import keyed_rows
+from hma.runs.living import ids_of_class
 from hma.runs.memory_scores import memory_of
 from hma.runs.remembered import RememberedRows, rows_in_words
-from hma.runs.version_in_use import keyed_rows
 from hma.serve.rows import Asked
 from hma.targets import Number, Target, YesNo
 

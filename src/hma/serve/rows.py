@@ -23,8 +23,8 @@ from hma.data.text.given import GivenTexts
 from hma.errors import UserError
 from hma.runs import Run
 from hma.runs.remembered import cells_of, kept_picture
+from hma.runs.source import training_source
 from hma.runs.taught_rows import Cells
-from hma.runs.training_data import training_source
 from hma.serve.requests import MOST_ROWS, ROWS
 
 NAME = "the request"

@@ -12,11 +12,10 @@ from hma.data.table.dates import DateColumn
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.runs import Run
+from hma.runs.card import what_was_done
 from hma.runs.coverage import Promising
 from hma.runs.living import LivingMemory
-from hma.runs.memory_lines import what_was_done
-from hma.runs.memory_versions import BusyError
-from hma.runs.version import Version
+from hma.runs.memory_versions import BusyError, Version
 from hma.serve.answering import Answering
 from hma.serve.requests import MOST_SHOWN
 from hma.serve.rows import FIELD, OwnRows, asked_rows, raw_labels

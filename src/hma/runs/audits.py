@@ -12,10 +12,11 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.questions.audit import audited_metrics
 from hma.questions.audited import Audit
-from hma.runs.folder import MEMORY, Run
+from hma.runs.deployment import MEMORY
+from hma.runs.folder import Run
 from hma.runs.held_out import judging_splits, taught_held_out, without_rows
 from hma.runs.options import RunOptions
-from hma.runs.training_data import training_task, with_features
+from hma.runs.source import training_task, with_features
 from hma.training import Progress, Record
 from hma.training.auditing import audit_split
 
