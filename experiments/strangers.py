@@ -66,7 +66,7 @@ def whole_run(job: Job) -> Record:
     options = RunOptions(**fields, recipe=job.recipe, seed=job.cell.seed)
     features = job.shared / "features"
     run = train(options, job.folder, features=features, progress=job.progress)
-    record = whole_record(run, features=features)
+    record = whole_record(run)
     return replace(record, resolved={"options": _anywhere(run.options.to_json(), job.shared)})
 
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from hma.attention.config import HMAConfig
 from hma.errors import UserError
 from hma.report.run import render
 from hma.runs import MEMORY, RunOptions, title, train
+from hma.runs.kept_answers import candidate_answers, read_answers
 from hma.runs.page import report_of
 from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress
@@ -136,14 +138,35 @@ class Told(SilentProgress):
 
 
 def test_the_page_shows_how_far_its_answers_and_its_parts_are(run):
+    (kept,) = run.folder.glob("answers-*.safetensors")
+    kept.unlink()
     told = Told()
     report = report_of(run, told)
-    answered = [(done, total) for title, done, total in told.seen if title == "report"]
+    answered = [(done, total) for title, done, total in told.seen if title == "answers"]
     passes = 1 + 3 + 4  # plain, the memory in its contexts, simple ones; the mixture follows
     rows = report.tests[0].rows
     assert answered[-1] == (passes * rows, passes * rows)
     parts = [(done, total) for title, done, total in told.seen if title == "page"]
     assert [done for done, _ in parts] == list(range(1, 1 + parts[0][1]))
+
+
+def test_answers_that_training_kept_are_those_of_the_models_and_nobody_is_asked_again(
+    run, monkeypatch
+):
+    kept = read_answers(run)
+    (path,) = run.folder.glob("answers-*.safetensors")
+    path.unlink()
+    again = candidate_answers(run)
+    assert list(kept.said) == list(again.said) == ["test"]
+    for which, contexts in kept.said["test"].items():
+        assert list(contexts) == list(run.learner(which).contexts)
+        for context, logits in contexts.items():
+            torch.testing.assert_close(again.said["test"][which][context], logits)
+    report, told = report_of(run), Told()
+    monkeypatch.setattr("hma.runs.kept_answers.answers", None)
+    shown = report_of(run, told).tests[0].results
+    assert [r.scores for r in shown] == [r.scores for r in report.tests[0].results]
+    assert not [title for title, *_ in told.seen if title == "answers"]
 
 
 def test_decoding_pictures_for_the_first_time_is_shown(tmp_path):

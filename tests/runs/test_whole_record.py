@@ -94,6 +94,6 @@ def test_runs_share_the_features_of_a_frozen_backbone(tmp_path):
         )
         with pytest.warns(UserWarning, match="frozen"):
             run = train(options, tmp_path / place, features=tmp_path / "shared")
-        whole_record(run, features=tmp_path / "shared")
+        whole_record(run)
     assert len(list((tmp_path / "shared").glob("*.safetensors"))) == 1
     assert not (tmp_path / "first" / "features").exists()

@@ -1,27 +1,171 @@
 """What every candidate of a run says of its test rows: asked once, and kept in its folder."""
 
 import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
+from hma.data import Task
 from hma.io.feature_file import read_features, write_features
 from hma.io.files import file_sha256
+from hma.methods import Learner
+from hma.methods.cached_features import Tick
 from hma.report.run.trial import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
-from hma.runs.deployment import MEMORY, PLAIN, Which, title
+from hma.runs.answers import answers
+from hma.runs.deployment import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.folder import Run
-from hma.runs.held_out import taught_held_out
+from hma.runs.held_out import judging_splits, taught_held_out
 from hma.runs.source import training_task, with_features
 from hma.targets import Target
-from hma.training import Progress, all_logits, counted
+from hma.training import Progress, counted
 
 DEPLOYED = Candidate("deployed", "deployed")
 ANSWERS = "answers"
+LABELS = "labels"
+Contexts = dict[str, Tensor]
+"""Inference context -> logits ``(N, outputs)``, the learner's first context first."""
+
+
+class CandidateAnswers(NamedTuple):
+    """Logits of every candidate on every test row; without test rows on the validation rows.
+
+    Attributes:
+        labels: Test split -> what is true of its rows.
+        said: Test split -> candidate -> context -> logits.
+    """
+
+    labels: dict[str, Tensor]
+    said: dict[str, dict[Which, Contexts]]
+
+    @classmethod
+    def ask(
+        cls,
+        learners: Mapping[Which, Learner],
+        seen: Callable[[Which], Task],
+        batch_size: int,
+        progress: Progress | None = None,
+    ) -> "CandidateAnswers":
+        """Ask all candidates; under ``torch.distributed`` every process must call.
+
+        Args:
+            learners: The candidates.
+            seen: Gives the task with rows as a candidate sees them.
+            batch_size: Rows per batch; where a row sees its batch it decides who sees whom.
+            progress: Shows how far it is.
+        """
+        found, done = cls({}, {}), 0
+        tests = {which: judging_splits(seen(which)) for which in learners}
+        total = sum(
+            len(split) * len(learners[which].contexts)
+            for which, splits in tests.items()
+            for split in splits.values()
+        )
+        with counted(progress, ANSWERS) as tick:
+            for which, learner in learners.items():
+                for test, split in tests[which].items():
+                    count = partial(_tick_on, tick, done, total)
+                    said = answers({which: learner}, split, batch_size, count)
+                    done += len(split) * len(learner.contexts)
+                    found.labels[test] = split.labels
+                    found.said.setdefault(test, {})[which] = said[which]
+        return found
+
+    def without(self, rows: Mapping[str, Tensor]) -> "CandidateAnswers":
+        """Leave out the rows of each split that ``rows``, ``(N,)`` of bool, names."""
+
+        def rest(test: str, values: Tensor) -> Tensor:
+            return values[~rows[test]] if test in rows else values
+
+        left = {test: rest(test, labels) for test, labels in self.labels.items()}
+        left = {test: labels for test, labels in left.items() if len(labels)}
+        return CandidateAnswers(
+            left,
+            {
+                test: {
+                    which: {context: rest(test, logits) for context, logits in said.items()}
+                    for which, said in self.said[test].items()
+                }
+                for test in left
+            },
+        )
+
+    def mixed(self, target: Target, shares: Mapping[Which, float], test: str) -> Tensor:
+        """Return what candidates say of a test split together, each in its first context."""
+        each = [first(self.said[test][which]) for which in shares]
+        return target.mixed(each, list(shares.values()))
+
+
+def _tick_on(tick: Tick, before: int, total: int, done: int, _: int) -> None:
+    tick(before + done, total)
+
+
+def first(said: Contexts) -> Tensor:
+    """Return logits in the context in which new rows are answered."""
+    return next(iter(said.values()))
+
+
+def keep_answers(run: Run, found: CandidateAnswers) -> None:
+    """Keep answers in the folder of a run, under the records and the memory that gave them."""
+    tensors = {f"{LABELS}/{test}": labels for test, labels in found.labels.items()}
+    for test, each in found.said.items():
+        for which, said in each.items():
+            # Safetensors sorts names, so the place of a context is part of its name.
+            for place, (context, logits) in enumerate(said.items()):
+                tensors[f"{which}/{place}/{context}/{test}"] = logits.contiguous()
+    write_features(run.folder, _key(run), tensors, what=ANSWERS)
+
+
+def read_answers(run: Run) -> CandidateAnswers | None:
+    """Return the answers that are kept; None where nothing is kept of this version."""
+    kept = read_features(run.folder, _key(run), {}, what=ANSWERS)
+    if kept is None:
+        return None
+    found = CandidateAnswers({}, {})
+    for name in kept:
+        if name.startswith(f"{LABELS}/"):
+            test = name.removeprefix(f"{LABELS}/")
+            found.labels[test] = kept[name]
+            found.said[test] = {which: {} for which in run.candidates}
+    for name in sorted(kept):  # contexts by their place
+        if not name.startswith(f"{LABELS}/"):
+            which, _, context, test = name.split("/", 3)
+            found.said[test][cast("Which", which)][context] = kept[name]
+    return found
 
 
 def has_answers(run: Run) -> bool:
     """Tell whether the answers of a run are kept, so that nothing of it has to be computed."""
-    return read_features(run.folder, _key(run), {}, what=ANSWERS) is not None
+    return read_answers(run) is not None
+
+
+def candidate_answers(
+    run: Run,
+    *,
+    learners: Mapping[Which, Learner] | None = None,
+    task: Task | None = None,
+    progress: Progress | None = None,
+) -> CandidateAnswers:
+    """Return what every candidate says of the test rows of a run: what is kept, or asked now.
+
+    Args:
+        run: A finished run; its data is opened only where its answers are not kept.
+        learners: Its candidates, where they are loaded already.
+        task: Its task, where it is opened already.
+        progress: Shows how far it is.
+    """
+    if (kept := read_answers(run)) is not None:
+        return kept
+    opened = training_task(run).task if task is None else task
+    given = run.learners() if learners is None else learners
+    candidates = {which: one for which, one in given.items() if which != MIXTURE}
+    known = with_features(run, opened, candidates[MEMORY], progress)  # one encoder for all
+    rows = run.options.recipe.eval_batch_size
+    found = CandidateAnswers.ask(candidates, lambda _: known, rows, progress)
+    keep_answers(run, found)
+    return found
 
 
 def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
@@ -34,37 +178,25 @@ def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
         run: A finished run; its data is opened only where its answers are not kept.
         progress: Shows how far it is.
     """
-    key = _key(run)
-    kept = read_features(run.folder, key, {}, what=ANSWERS)
-    if kept is None:
-        kept = _asked(run, progress)
-        write_features(run.folder, key, kept, what=ANSWERS)
     gone = taught_held_out(run)
-    parts: dict[str, dict[str, Tensor]] = {"labels": {}}
-    for name, values in kept.items():
-        who, _, test = name.partition("/")
-        rest = values[~gone[test]] if test in gone else values
-        if len(rest):
-            parts.setdefault(who, {})[test] = rest
+    found = candidate_answers(run, progress=progress).without(gone)
     target, shares = run.preparation.target, run.deployed.counted
-    labels = parts.pop("labels")
-    deployed = {
-        test: target.mixed([parts[which][test] for which in shares], list(shares.values()))
-        for test in labels
+    said = {
+        _candidate(which, target): {test: first(each[which]) for test, each in found.said.items()}
+        for which in run.candidates
     }
-    said = {_candidate(which, target): parts.get(which, {}) for which in run.candidates}
     places = {
         test: [place for place, out in zip(run.places[test], gone[test], strict=True) if not out]
         if test in gone
         else run.places.get(test, [])
-        for test in labels
+        for test in found.labels
     }
     return SeedAnswers(
         seed=run.options.seed,
         target=target,
-        labels=labels,
+        labels=found.labels,
         places=places,
-        said=said | {DEPLOYED: deployed},
+        said=said | {DEPLOYED: {test: found.mixed(target, shares, test) for test in found.labels}},
     )
 
 
@@ -75,26 +207,9 @@ def _candidate(which: Which, target: Target) -> Candidate:
     return Candidate(name, "plain" if which == PLAIN else "simple")
 
 
-def _asked(run: Run, progress: Progress | None) -> dict[str, Tensor]:
-    task = training_task(run).task
-    found: dict[str, Tensor] = {}
-    for which in run.candidates:
-        learner = run.learner(which)
-        known = with_features(run, task, learner, progress)
-        tests = known.tests or {"validation": known.validation}
-        total = sum(map(len, tests.values()))
-        rows, done = run.options.recipe.eval_batch_size, 0
-        with counted(progress, "answers") as tick:
-            for name, split in tests.items():
-                found[f"labels/{name}"] = split.labels
-                found[f"{which}/{name}"] = all_logits(learner, split, batch_size=rows)
-                tick(done := done + len(split), total)
-    return found
-
-
 def _key(run: Run) -> str:
     """Return a hash of all records and of the memory: other weights or rows answer otherwise."""
-    digest = hashlib.sha256(b"answers 1")
+    digest = hashlib.sha256(b"answers 2")
     for which in run.candidates:
         digest.update(f"{which} {file_sha256(run.folder / which / 'record.json')}".encode())
     if run.living.chain:

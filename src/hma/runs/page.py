@@ -1,6 +1,7 @@
 """The page of a run: everything the report shows, gathered from the folder and the data."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 from hma.data import Prepared, Split, Task
 from hma.errors import UserError
 from hma.methods import Learner
-from hma.methods.cached_features import Tick
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
 from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
@@ -22,7 +22,6 @@ from hma.report.run.promises import Promise, Promises
 from hma.report.run.summary import SimpleRows
 from hma.report.run.trial import Candidate
 from hma.report.run.verdict import verdict
-from hma.runs.answers import answers
 from hma.runs.audits import read_audits
 from hma.runs.card import changes_of, version_line
 from hma.runs.coverage import Calibration, answer_scores, calibration
@@ -37,6 +36,7 @@ from hma.runs.held_out import (
     taught_held_out,
     without_rows,
 )
+from hma.runs.kept_answers import CandidateAnswers, candidate_answers, first
 from hma.runs.remembered import RememberedRows
 from hma.runs.source import features_of, training_task, with_features
 from hma.runs.suspects import suspects_if_cheap
@@ -150,10 +150,13 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             f"nothing can be reported of {run.folder}: its memory was taught all of its test and "
             f"validation rows; hma memory {run.folder} --restore 0 brings back what training left"
         )
-    with counted(progress, "report") as tick:
-        tests = {
-            name: _asked(learners, split, rows, tick, target) for name, split in tested.items()
-        }
+    kept = candidate_answers(run, learners=learners, task=prepared.task, progress=progress)
+    asked = kept.without(gone)
+    if not set(tested) <= set(asked.said):  # the memory was taught all test rows
+        candidates = {which: one for which, one in learners.items() if which != MIXTURE}
+        validation = replace(rest, tests={})
+        asked = CandidateAnswers.ask(candidates, lambda _: validation, rows, progress)
+    tests = {name: _answers(run, memory, split, asked, name) for name, split in tested.items()}
     splits = {"train": task.train, "validation": task.validation, **task.tests}
     about = About(
         title=task.name,
@@ -202,23 +205,20 @@ def method_name(which: Which, target: Target) -> str:
     return own[which] if which in own else title(which, target).removeprefix("the ")
 
 
-def _asked(
-    learners: Mapping[Which, Learner], split: Split, batch_size: int, tick: Tick, target: Target
+def _answers(
+    run: Run, memory: WithMemory, split: Split, asked: CandidateAnswers, test: str
 ) -> Answers:
     """Return what all say of a test set, each in its contexts."""
-    said = answers(learners, split, batch_size, tick)
-    memory = learners[MEMORY]
-    assert isinstance(memory, WithMemory)
+    said, target = asked.said[test], run.preparation.target
+    others = {which: first(s) for which, s in said.items() if which not in (MEMORY, PLAIN)}
+    if MIXTURE in run.answering:
+        others[MIXTURE] = asked.mixed(target, run.deployed.mixed, test)
     return Answers(
         labels=split.labels,
         memory=said[MEMORY],
         plain=said.get(PLAIN, {}),
-        others={
-            method_name(which, target): contexts[learners[which].contexts[0]]
-            for which, contexts in said.items()
-            if which not in (MEMORY, PLAIN)
-        },
-        features=features_of(memory, split, batch_size),
+        others={method_name(which, target): logits for which, logits in others.items()},
+        features=features_of(memory, split, run.options.recipe.eval_batch_size),
         orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
     )
 

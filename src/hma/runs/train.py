@@ -43,6 +43,7 @@ from hma.runs.folder import (
     Run,
 )
 from hma.runs.held_out import keep_hashes
+from hma.runs.kept_answers import CandidateAnswers, keep_answers
 from hma.runs.options import RunOptions, claim
 from hma.runs.source import features_of_run, prepared_from
 from hma.targets import Number, YesNo
@@ -131,7 +132,8 @@ def train(
             say=say,
         )
         rows = options.recipe.eval_batch_size
-        deployed = _deployed(learners, records, seen, folder, rows).asked(deploy)
+        deployed, asked = _deployed(learners, records, seen, folder, rows)
+        deployed = deployed.asked(deploy)
         calibration, key = _calibrated(learners, deployed, seen[MEMORY].validation, folder, rows)
         if fabric.is_global_zero:
             memory = learners[MEMORY]
@@ -142,6 +144,8 @@ def train(
             _conclude(folder, prepared, memory, deployed)
     run = Run.open(folder)
     if first_process():
+        if asked is not None:
+            keep_answers(run, asked)
         say(run.deployed.why)
         for audit in list(read_audits(run).values())[:1]:
             say(f"is the memory read? {audit.verdict}")
@@ -193,29 +197,29 @@ def _deployed(
     seen: Mapping[Which, Task],
     folder: Path,
     batch_size: int,
-) -> Deployment:
-    """Return the mixture that the validation rows decide, or what the folder has of it.
+) -> tuple[Deployment, CandidateAnswers | None]:
+    """Return the mixture that the validation rows decide, and what was said of the test rows.
 
-    All processes take part.
+    What the folder has of the mixture is taken as it is, and nobody is asked. All processes take
+    part.
     """
     task = seen[MEMORY]
-    learners = {which: one for which, one in learners.items() if which != PARAM}
-    weights = {which: records[which].weights_sha256 for which in learners}
+    weights = {which: records[which].weights_sha256 for which in learners if which != PARAM}
     before = read_deployment(folder, task.target)
     if before is not None and before.weights == weights:
-        return before
+        return before, None
     said = {
-        which: _logits(learner, seen[which].validation, batch_size)
-        for which, learner in learners.items()
+        which: _logits(learners[which], seen[which].validation, batch_size) for which in weights
     }
     found = fitted_deployment(said, task.validation.labels, task.target, weights)
-    tests = {}
-    for test, split in task.tests.items():
-        each = [_logits(learners[w], seen[w].tests[test], batch_size) for w in found.mixed]
-        logits = task.target.mixed(each, list(found.mixed.values()))
-        tests[test] = scores(logits, split.labels, target=task.target)
+    asked = CandidateAnswers.ask(learners, seen.__getitem__, batch_size)
+    tests = {
+        test: scores(asked.mixed(task.target, found.mixed, test), labels, target=task.target)
+        for test, labels in asked.labels.items()
+        if test in task.tests
+    }
     found = replace(found, tests=tests)
-    return found.asked(None if before is None else before.which)
+    return found.asked(None if before is None else before.which), asked
 
 
 def _logits(learner: Learner, split: Split, batch_size: int) -> Tensor:

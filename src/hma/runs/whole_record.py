@@ -2,26 +2,25 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hma.data import Task
-from hma.methods.cached_features import with_known_features
 from hma.metrics import scores
-from hma.runs.deployment import SIMPLE, Which, title
-from hma.runs.folder import ENCODED, FEATURES, Run
+from hma.runs.deployment import MIXTURE, SIMPLE, Which, title
+from hma.runs.folder import Run
+from hma.runs.kept_answers import candidate_answers, first
 from hma.runs.source import prepared_from
 from hma.targets import Classes, Target
-from hma.training import Record, all_logits
+from hma.training import Record
 
 Said = dict[str, Tensor]
 """Test split -> logits of its rows."""
 
 
-def whole_record(run: Run, *, features: Path | None = None) -> Record:
+def whole_record(run: Run) -> Record:
     """Return what a run came to, as tables keep it.
 
     The scores of the record are those of the deployed model, each row alone. Its ``measures``
@@ -32,12 +31,17 @@ def whole_record(run: Run, *, features: Path | None = None) -> Record:
 
     Args:
         run: A finished run, with test rows.
-        features: Where the features of a frozen backbone are; its own folder if not given.
     """
     task, deployed = prepared_from(run.options).task, run.deployed
-    folder = run.folder / FEATURES if features is None else features
     records = {name: run.record(name) for name in run.candidates}
-    said = {name: _said(run, name, task, folder) for name in {deployed.which: None, **records}}
+    asked = candidate_answers(run, task=task)
+    said: dict[Which, Said] = {
+        name: {test: first(asked.said[test][name]) for test in task.tests} for name in records
+    }
+    if deployed.which == MIXTURE:
+        said[MIXTURE] = {
+            test: asked.mixed(task.target, deployed.mixed, test) for test in task.tests
+        }
     each = {name: _each_row(logits, task) for name, logits in said.items()}
     own = each[deployed.which]
     candidates = {
@@ -86,14 +90,6 @@ def _record(run: Run, records: Mapping[Which, Record], **measured: Any) -> Recor
         peak_memory_bytes=max(record.peak_memory_bytes for record in records.values()),
         **measured,
     )
-
-
-def _said(run: Run, which: Which, task: Task, features: Path) -> Said:
-    """Return what a candidate, or the mixture, answers to the rows of each test split."""
-    learner = run.learner(which)
-    known = with_known_features(task, learner, features, batch_size=ENCODED)
-    size = run.options.recipe.eval_batch_size
-    return {name: all_logits(learner, s, batch_size=size) for name, s in known.tests.items()}
 
 
 def _each_row(said: Said, task: Task) -> dict[str, Tensor]:
