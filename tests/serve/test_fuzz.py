@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from hma.serve.openapi import SUMMARIES
+from hma.serve.requests import SUMMARIES
 
 COUNT = 100
 STRANGE = (

@@ -7,10 +7,8 @@ from http_replies import JSON, line_of
 from starlette.testclient import TestClient
 
 from hma.errors import UserError
-from hma.serve.app import app_of
-from hma.serve.guard import expect_guarded
-from hma.serve.openapi import SUMMARIES
-from hma.serve.requests import FIELDS, MOST_BYTES, MOST_ROWS
+from hma.serve.app import app_of, expect_guarded
+from hma.serve.requests import FIELDS, MOST_BYTES, MOST_ROWS, SUMMARIES
 from hma.serve.server import listening
 
 

@@ -9,8 +9,7 @@ from threading import Thread
 
 import pytest
 
-from hma.serve.protocol import TimedProtocol
-from hma.serve.server import Server, listening
+from hma.serve.server import Server, TimedProtocol, listening
 from hma.serve.service import Service
 
 BODY = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -150,7 +149,7 @@ def test_what_is_no_http_is_refused_in_one_line(address):
 
 
 def test_more_work_than_there_is_room_for_is_put_off_in_one_line(service, monkeypatch):
-    monkeypatch.setattr("hma.serve.workers.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("hma.serve.service.MOST_AT_ONCE", 2)
     monkeypatch.setattr(Service, "predict", lambda self, values: time.sleep(1.0) or {})
     with serving(service, monkeypatch) as address:
         seen = []
