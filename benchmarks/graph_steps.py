@@ -13,7 +13,7 @@ from benchmarks.report import Row, Section
 from benchmarks.training_loop import synthetic_graphs
 from hma.backbones import gin
 from hma.data import Task, builtin
-from hma.data.location import data_folder
+from hma.data.storage import data_folder
 from hma.extras import needed
 from hma.methods import erm
 from hma.training import Recipe, fabric_for

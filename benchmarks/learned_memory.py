@@ -15,7 +15,7 @@ from benchmarks.report import Row, Section
 from hma.backbones import backbone_for
 from hma.backbones.by_name import default_backbone
 from hma.data import InMemory, Task
-from hma.data.location import data_folder
+from hma.data.storage import data_folder
 from hma.data.task import Kind
 from hma.errors import UserError
 from hma.extras import ensure_torchvision

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.machine import this_machine
 from hma.backbones.gnn import GIN
 from hma.data import Split, Task, builtin
-from hma.data.graph.store import Graphs, GraphStore, Laid
+from hma.data.graph.store import Graphs, GraphStore, Packed
 from hma.methods import erm
 from hma.methods.erm import Classifier
 from hma.training import Recipe, SilentProgress, fit
@@ -44,8 +44,8 @@ def synthetic_graphs(count: int = 800, classes: int = 2) -> Task:
         edges.append(torch.stack([torch.cat([here, there]), torch.cat([there, here])]))
     kinds = torch.randint(3, (int(nodes.sum()),), generator=generator)
     keys = {
-        "x": Laid(torch.eye(3)[kinds], nodes),
-        "edge_index": Laid(torch.cat(edges, dim=1), 2 * nodes, beside=True, step=nodes),
+        "x": Packed(torch.eye(3)[kinds], nodes),
+        "edge_index": Packed(torch.cat(edges, dim=1), 2 * nodes, beside=True, step=nodes),
     }
     store = GraphStore(nodes, keys)
     order = torch.randperm(count, generator=generator)

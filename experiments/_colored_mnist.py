@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hma.backbones import cnn, mlp
 from hma.data import Task
-from hma.data.sets.colored_mnist import colored_mnist
+from hma.data.sets.mnist import colored_mnist
 from hma.methods import Method, erm
 from hma.methods.learner import BackboneFactory
 from hma.training import Recipe

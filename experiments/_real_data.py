@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Split, Task
-from hma.data.location import cache_folder, data_folder, missing_data
+from hma.data.storage import cache_folder, data_folder, missing_data
 from hma.errors import UserError
 from hma.io.files import written_whole
 from hma.methods.cached_features import cached_features

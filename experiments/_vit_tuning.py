@@ -11,7 +11,7 @@ from torch import nn
 from hma.attention.config import HMAConfig
 from hma.backbones.vit import vit
 from hma.data import PreparationOptions, Task, builtin, open_source, prepare
-from hma.data.location import MissingDataError, data_folder
+from hma.data.storage import MissingDataError, data_folder
 from hma.methods import Method, erm, with_memory
 from hma.tables.memory_row import WORDS, memory_row
 from hma.tables.table import Budget, Problem, Row

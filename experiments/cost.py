@@ -30,7 +30,7 @@ from torch import nn
 from hma.backbones import mlp
 from hma.backbones.vit import vit
 from hma.data import InMemory, Task
-from hma.data.smaller_task import limited
+from hma.data.task import limited
 from hma.methods import Method, with_memory
 from hma.methods.learner import BackboneFactory
 from hma.tables import (

@@ -28,7 +28,7 @@ from typing import Any
 
 from hma import VoteConfig
 from hma.data import Task
-from hma.data.smaller_task import limited
+from hma.data.task import limited
 from hma.methods import Learner, erm
 from hma.tables import Budget, Problem, Row, Table, memory_row
 

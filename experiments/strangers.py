@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 
 from hma.backbones import mlp
 from hma.data import Task
-from hma.data.location import data_folder
+from hma.data.storage import data_folder
 from hma.runs import RunOptions, train, whole_record
 from hma.runs.folder import prepared_from
 from hma.tables import Budget, Job, Problem, Record, Row, Table

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from hma import suspects
 from hma.data import InMemory, Split, Task
-from hma.data.smaller_task import Part
+from hma.data.task import Part
 from hma.extras import needed
 from hma.methods import Method, erm, with_memory
 from hma.methods.memory import WithMemory

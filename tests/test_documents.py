@@ -19,7 +19,7 @@ from test_examples import STARTS
 
 import hma
 from hma.backbones import by_name
-from hma.data import sets
+from hma.data.sets import by_name as sets_by_name
 from hma.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
@@ -112,7 +112,7 @@ def test_code_in_the_documents_runs(block, tmp_path, monkeypatch):
         import_quietly(package)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    for module, name in ((sets, "SETS"), (by_name, "BACKBONES")):
+    for module, name in ((sets_by_name, "SETS"), (by_name, "BACKBONES")):
         monkeypatch.setattr(module, name, getattr(module, name))  # what a block adds, it alone has
     padded = "\n" * block.line + block.code  # so that a traceback shows the document's lines
     torch.manual_seed(0)

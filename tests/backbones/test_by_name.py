@@ -1,5 +1,7 @@
-"""Backbones by name: the right module for the rows, and a clear line where there is none."""
+"""Backbones by name, and what the package offers."""
 
+import subprocess
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -9,11 +11,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 import hma
-from hma.backbones import GCN, GIN, Frozen, backbone_for, default_backbone, mlp
-from hma.backbones.binned_mlp import BinnedMLP
-from hma.backbones.cnn import CNN
-from hma.backbones.mlp import MLP
-from hma.backbones.resnet import ResNet18
+from hma.backbones import GCN, GIN, Frozen, backbone_for, cnn, default_backbone, mlp, resnet18
+from hma.backbones.convnets import CNN, ResNet18
+from hma.backbones.mlp import MLP, BinnedMLP
 from hma.errors import UserError
 
 
@@ -192,3 +192,20 @@ def test_a_frozen_backbone_without_weights_warns_and_one_with_weights_does_not(t
         warnings.simplefilter("error")
         frozen_mlp(tmp_path)
         backbone_for("hf:any", frozen=True)
+
+
+HEAVY = ("torchvision", "timm", "transformers", "torch_geometric", "sklearn", "matplotlib")
+
+
+def test_importing_the_backbones_imports_none_of_the_extras():
+    program = f"import sys, hma.backbones; print([name for name in {HEAVY} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
+@pytest.mark.parametrize(
+    "backbone", [mlp(2 * 14 * 14), cnn(2), resnet18(2)], ids=["mlp", "cnn", "resnet18"]
+)
+def test_feature_dim_is_the_width_of_the_output(backbone):
+    features = backbone(torch.rand(3, 2, 14, 14))
+    assert features.shape == (3, backbone.feature_dim)

@@ -11,8 +11,7 @@ from torch import nn
 
 import hma
 from hma.backbones import Frozen
-from hma.backbones.prompts import Prompts
-from hma.backbones.vit import TunedViT, vit
+from hma.backbones.vit import Prompts, TunedViT, vit
 from hma.errors import UserError
 from hma.extras import ensure_torchvision
 

@@ -4,8 +4,7 @@ import torch
 
 from hma.backbones import GIN
 from hma.data import Graphs, GraphStore, Task
-from hma.data.graph.degrees import DegreeFeatures
-from hma.data.graph.store import Laid
+from hma.data.graph.store import DegreeFeatures, Packed
 
 WIDTH = 9
 """Of the one-hot degree; some graphs have larger ones."""
@@ -21,8 +20,8 @@ def laid_split(graphs, labels, features=None) -> Graphs:
     before = torch.repeat_interleave(nodes.cumsum(0) - nodes, counts)
     degrees = torch.bincount(edges[0] + before, minlength=int(nodes.sum()))
     keys = {
-        "edge_index": Laid(edges, counts, beside=True, step=nodes),
-        "x": Laid(features.of(degrees), nodes),
+        "edge_index": Packed(edges, counts, beside=True, step=nodes),
+        "x": Packed(features.of(degrees), nodes),
     }
     store = GraphStore(nodes, keys, degree_features=features)
     return Graphs(store, torch.arange(len(nodes)), torch.as_tensor(labels))

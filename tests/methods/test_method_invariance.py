@@ -19,7 +19,7 @@ from training_cases import (
 
 from hma.backbones import mlp
 from hma.data import InMemory
-from hma.data.sets.colored_mnist import colored_mnist
+from hma.data.sets.mnist import colored_mnist
 from hma.errors import UserError
 from hma.methods import erm, ib_irm, irm, random_environments, vrex, with_memory
 from hma.training import Interrupted, Recipe

@@ -17,7 +17,7 @@ from training_cases import EVERYTHING, MEMORY, Noisy, Plain, interrupted_at, qui
 from hma.attention.config import HMAConfig
 from hma.backbones import GIN
 from hma.data import Batch, Graphs, InMemory, Mixed
-from hma.data.smaller_task import limited
+from hma.data.task import limited
 from hma.errors import UserError
 from hma.methods import (
     batchformer,

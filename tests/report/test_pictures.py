@@ -19,7 +19,7 @@ from table_records import made_up_table, record_of, records_of
 from hma.backbones import mlp
 from hma.config import ConfigError
 from hma.data import InMemory, Task
-from hma.data.location import missing_data
+from hma.data.storage import missing_data
 from hma.report.numbers import MINUS
 from hma.report.pictures import HeatMap, Plot, print_pictures
 from hma.report.pictures.examples import _shown, examples_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_sources import QUICK, graphs, images, texts
 
-from hma.data.content_hashes import content_hashes, split_hashes
+from hma.data.task import content_hashes, split_hashes
 from hma.errors import UserError
 from hma.report.run import render
 from hma.runs import MEMORY, Run, RunOptions, train

@@ -186,7 +186,7 @@ def test_a_long_table_is_read_in_chunks_and_never_held_whole(tmp_path, monkeypat
         recipe=Recipe(epochs=1),
     )
     run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
-    monkeypatch.setattr("hma.data.table.files.CHUNK", 7)
+    monkeypatch.setattr("hma.data.table.source.CHUNK", 7)
     rows = rows_for(run, run.options.source, labelled=False)
     found = explain_row(run, rows, 41, top=99, context="batch")
     assert "frame" not in vars(rows)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from hma.backbones.by_name import backbone_for, images_wanted, text_vector_of
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
-from hma.data.image.rows import Resizing, resized
+from hma.data.image.source import Resizing, resize
 from hma.data.text.tokenizer import texts_wanted
 from hma.errors import UserError
 from hma.extras import ensure_torchvision
@@ -124,7 +124,7 @@ def test_arrays_are_cut_as_files_are(interpolation, rounding):
     small = Image.fromarray(pixels).resize((44, 32), method)  # 32 / 50 of 70, rounded down
     expected = np.asarray(small.crop((8, 2, 36, 30)), np.float32).transpose(2, 0, 1)
     images = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-    found = resized(images, (3, 28, 28), Resizing(interpolation, crop=0.875))[0]
+    found = resize(images, (3, 28, 28), Resizing(interpolation, crop=0.875))[0]
     # PIL rounds and clips twice, once for each direction
     np.testing.assert_allclose(found.float().numpy(), expected, atol=rounding)
     assert abs(found.float().numpy() - expected).mean() < 0.3

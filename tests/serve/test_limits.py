@@ -5,7 +5,7 @@ import json
 import pytest
 from http_replies import JSON, line_of
 
-from hma.data.table.given import MOST_CELLS, MOST_UNKNOWN, GivenTable
+from hma.data.table.source import MOST_CELLS, MOST_UNKNOWN, GivenTable
 from hma.errors import UserError
 from hma.io.files import held
 from hma.runs.row_conditions import MOST_CHARACTERS, MOST_TERMS, parse_conditions

@@ -5,7 +5,7 @@ import torch
 
 from hma.backbones import GIN
 from hma.data.sets.spurious_motif import spurious_motif
-from hma.data.smaller_task import limited
+from hma.data.task import limited
 from hma.methods import ciga, edge_scores, erm, with_memory
 from hma.tables import edge_hits
 from hma.tables.edge_hits import hit_shares

@@ -1,12 +1,10 @@
 """Backbones that map a batch to features ``(B, F)``; importing them needs torch only."""
 
-from hma.backbones.binned_mlp import binned_mlp
 from hma.backbones.by_name import backbone_for, default_backbone
-from hma.backbones.cnn import cnn
+from hma.backbones.convnets import cnn, resnet18
 from hma.backbones.frozen import Frozen
 from hma.backbones.gnn import GCN, GIN, gcn, gin
-from hma.backbones.mlp import mlp
-from hma.backbones.resnet import resnet18
+from hma.backbones.mlp import binned_mlp, mlp
 from hma.backbones.text import TransformerFeatures
 from hma.backbones.vit import TunedViT, vit
 

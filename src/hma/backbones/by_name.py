@@ -10,28 +10,26 @@ from torch import nn
 
 from hma.backbones.frozen import Frozen
 from hma.backbones.named_backbone import (
-    Asked,
+    BackboneRequest,
     Described,
     ImagesWanted,
     Kind,
     NamedBackbone,
     Pool,
+    PromptKind,
     TextVector,
     Tuning,
 )
-from hma.backbones.prompts import PromptKind
 from hma.backbones.weights import expect_weights_file, load_weights, read_weights
 from hma.errors import UserError
 
 MODULES = (
-    "binned_mlp",
     "mlp",
-    "cnn",
-    "resnet",
+    "convnets",
     "gnn",
     "timm_models",
     "vit",
-    "hugging_face",
+    "text",
 )
 """Files of this folder that name backbones, in the order they are listed to a user."""
 BACKBONES: tuple[NamedBackbone, ...] = tuple(
@@ -76,16 +74,14 @@ def backbone_for(
         hma.errors.UserError: backbone must be one of binned-mlp, mlp, cnn, resnet18, gin, gcn, \
 timm:NAME, vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
     """
-    one, name = _parsed(spec)
+    one, name = _parse(spec)
     path = None if weights is None else Path(weights).expanduser()
     if path is not None:
         expect_weights_file(path)
     if not one.tunes and (tuning != "full" or prompts is not None):
         tuned = " or ".join(other.written for other in BACKBONES if other.tunes)
         raise UserError(f"tuning and prompts are for {tuned}, got {spec!r} with them")
-    for option, value in (("pooling", pooling), ("normalize", normalize)):
-        if value is not None and "text" not in one.takes:
-            raise UserError(f"{option} is for encoders of text, got {spec!r} with {value!r}")
+    _expect_text(spec, one, pooling=pooling, normalize=normalize)
     if frozen and tuning == "part":
         raise UserError(f"{spec} can be frozen or tuned in part, not both; leave one of them out")
     if frozen and path is None and not one.pretrained:
@@ -99,7 +95,9 @@ timm:NAME, vit:NAME, hf:NAME_OR_DIR, got 'gni'; did you mean 'gin'?
         _expect_fit(spec, one, task)
         part: Tuning = "none" if frozen else tuning
         rows = getattr(task, "train", None)
-        encoder = one.build(Asked(name, task.shape, path, part, prompts, pooling, normalize, rows))
+        encoder = one.build(
+            BackboneRequest(name, task.shape, path, part, prompts, pooling, normalize, rows)
+        )
         if path is not None and not one.fits_weights:
             load_weights(encoder, read_weights(path), path, spec)
         if frozen and (standardised or not one.tunes):
@@ -120,7 +118,7 @@ def images_wanted(spec: str) -> ImagesWanted | None:
         >>> images_wanted("timm:tf_efficientnet_lite0").crop
         0.875
     """
-    one, name = _parsed(spec)
+    one, name = _parse(spec)
     return one.images(name)
 
 
@@ -133,12 +131,12 @@ def text_vector_of(
         spec: As :func:`backbone_for` takes it.
         pooling, normalize: What is asked for; by default what the encoder was made for.
     """
-    one, name = _parsed(spec)
+    one, name = _parse(spec)
     return one.text_vector(name, pooling, normalize)
 
 
 def default_backbone(kind: Kind, shape: tuple[int, ...]) -> str:
-    """Return the backbone to use where none is asked for, quick on a CPU.
+    """Return the backbone to use if none is named, quick on a CPU.
 
     Images up to 16 pixels go to the multilayer perceptron, which beats the convolutional
     network there at a sixth of the time (digits with 5 labels per class: 87.4% against 85.9%);
@@ -164,7 +162,7 @@ def default_backbone(kind: Kind, shape: tuple[int, ...]) -> str:
     return "cnn" if side <= MEDIUM_IMAGE else "timm:resnet18"
 
 
-def _parsed(spec: str) -> tuple[NamedBackbone, str]:
+def _parse(spec: str) -> tuple[NamedBackbone, str]:
     """Return the backbone and the name after the colon, or suggest what was meant."""
     family, colon, name = spec.partition(":")
     known = {one.family: one for one in BACKBONES}
@@ -175,6 +173,13 @@ def _parsed(spec: str) -> tuple[NamedBackbone, str]:
     hint = f"; did you mean {known[close[0]].written!r}?" if close else ""
     every = ", ".join(one.written for one in BACKBONES)
     raise UserError(f"backbone must be one of {every}, got {spec!r}{hint}")
+
+
+def _expect_text(spec: str, one: NamedBackbone, **options: object) -> None:
+    """Raise if an option of text encoders is given for a backbone of other rows."""
+    for option, value in options.items():
+        if value is not None and "text" not in one.takes:
+            raise UserError(f"{option} is for encoders of text, got {spec!r} with {value!r}")
 
 
 def _expect_fit(spec: str, one: NamedBackbone, task: Described) -> None:

@@ -12,7 +12,7 @@ LEAST = 1e-6
 
 
 class Frozen(nn.Module):
-    """Hold an encoder still: no gradient, no new BatchNorm statistics, no dropout.
+    """Freeze an encoder: no gradient, no new BatchNorm statistics, no dropout.
 
     ``train()`` leaves it in eval mode, and its forward pass records nothing to differentiate.
 
@@ -60,7 +60,7 @@ class Frozen(nn.Module):
 
     @property
     def wants_statistics(self) -> bool:
-        """Whether features are to be standardised and no rows have said how yet."""
+        """Whether features are to be standardised and their statistics are still to be taken."""
         if self.mean is None or self.deviation is None:
             return False
         return not self.mean.any() and bool(self.deviation == 1)
@@ -74,7 +74,7 @@ class Frozen(nn.Module):
         self.deviation.copy_(variance.mean().sqrt().clamp(min=LEAST))
 
     def standardise(self, features: Tensor) -> Tensor:
-        """Return what the encoder gave as :meth:`forward` returns it."""
+        """Standardise features of the encoder, if asked for."""
         if self.mean is None or self.deviation is None:
             return features
         return ((features - self.mean) / self.deviation).to(features.dtype)

@@ -1,4 +1,4 @@
-"""What a backbone with a name says of itself."""
+"""A backbone with a name, and what a user asks of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +7,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from hma.backbones.prompts import PromptKind
-
 Kind = Literal["table", "image", "graph", "text"]
 Tuning = Literal["full", "part", "none"]
 Pool = Literal["mean", "cls", "max"]
+PromptKind = Literal["first", "deep"]
 
 
 class Described(Protocol):
@@ -19,7 +18,7 @@ class Described(Protocol):
 
     @property
     def name(self) -> str:
-        """How the task is called in messages."""
+        """Name of the task in messages."""
 
     @property
     def kind(self) -> Kind:
@@ -53,7 +52,7 @@ class TrainingRows(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class BackboneRequest:
     """What a user wants of a backbone.
 
     Args:
@@ -76,7 +75,7 @@ class Asked:
 
 
 class ImagesWanted(NamedTuple):
-    """What the images were like that weights have been trained and tested on.
+    """The images that weights were trained and tested on.
 
     Args:
         image_size: Side in pixels.
@@ -110,7 +109,7 @@ class NamedBackbone:
 
     written: str
     takes: tuple[Kind, ...]
-    build: Callable[[Asked], nn.Module]
+    build: Callable[[BackboneRequest], nn.Module]
     fits_weights: bool = False
     tunes: bool = False
     pretrained: bool = False

@@ -1,5 +1,6 @@
 """Image models of timm by name, untrained or with weights from a file."""
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.efficientnet_names import from_first_port, named_for_timm
 from hma.backbones.named_backbone import ImagesWanted, NamedBackbone
 from hma.backbones.weights import (
     State,
@@ -21,6 +21,33 @@ from hma.extras import ensure_torchvision, needed
 
 UNFIT = (RuntimeError, ValueError, TypeError, AssertionError, KeyError, IndexError)
 """What timm's models raise on images or weights they cannot take."""
+PORT_MARK = "_conv_stem.weight"
+"""An entry that every file of the first PyTorch port of EfficientNet has, and no other model."""
+EFFICIENTNET_LAYERS = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+EXPANDED_BLOCK = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+"""Layers of a block that widens its input first, and their names in timm."""
+SEPARABLE_BLOCK = {
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn1",
+    "_project_conv": "conv_pw",
+    "_bn2": "bn2",
+}
+"""Layers of a block that does not."""
+SQUEEZE = {"_se_reduce": "se.conv_reduce", "_se_expand": "se.conv_expand"}
+BLOCK = re.compile(r"_blocks\.(\d+)\.(\w+)\.(.+)")
 
 
 class TimmFeatures(nn.Module):
@@ -83,7 +110,7 @@ def timm_model(
     given |= settings or {}
     try:
         if weights is not None:
-            return _with_weights(timm, name, given, known, weights)
+            return _create_with_weights(timm, name, given, known, weights)
         model: nn.Module = timm.create_model(name, pretrained=False, **given)
         return model
     except UserError:
@@ -138,14 +165,14 @@ def _timm() -> Any:
     return needed("timm", "this backbone", extra="vision")
 
 
-def _with_weights(
+def _create_with_weights(
     timm: Any, name: str, given: Mapping[str, Any], settings: Any, path: Path
 ) -> nn.Module:
     """Return the model with timm's own way of fitting weights: other channels, other sizes."""
     classifiers = _names(getattr(settings, "classifier", None))
     state = read_weights(path)
-    if from_first_port(state):
-        state = named_for_timm(state, _own_state(timm, name, given))
+    if is_first_port(state):
+        state = rename_for_timm(state, _own_state(timm, name, given))
     state = without_classifier(state, classifiers)
     if not state:
         raise UserError(f"{path} holds nothing but a classifier; give the weights of the model")
@@ -187,8 +214,38 @@ NAMED = (
     NamedBackbone(
         "timm:NAME",
         ("image",),
-        lambda asked: timm_backbone(asked.name, asked.shape, asked.weights),
+        lambda request: timm_backbone(request.name, request.shape, request.weights),
         fits_weights=True,
         images=images_wanted,
     ),
 )
+
+
+def is_first_port(state: State) -> bool:
+    """Tell whether weights are named as in the first PyTorch port of EfficientNet."""
+    return PORT_MARK in state
+
+
+def rename_for_timm(state: State, own: State) -> State:
+    """Return the weights of the first PyTorch port of EfficientNet under timm's names.
+
+    That port counts its blocks from the first to the last, timm counts them stage by stage.
+
+    Args:
+        state: Tensors by name, from a file.
+        own: Tensors of the timm model, whose order of blocks decides.
+    """
+    blocks = list(dict.fromkeys(".".join(n.split(".")[:3]) for n in own if n.startswith("blocks.")))
+    widened = {name.split(".")[1] for name in state if "._expand_conv." in name}
+    renamed = {}
+    for name, value in state.items():
+        inside = BLOCK.fullmatch(name)
+        if inside is None:
+            layer, _, rest = name.partition(".")
+            renamed[f"{EFFICIENTNET_LAYERS.get(layer, layer)}.{rest}"] = value
+            continue
+        number, layer, rest = inside.groups()
+        layers = SQUEEZE | (EXPANDED_BLOCK if number in widened else SEPARABLE_BLOCK)
+        block = blocks[int(number)] if int(number) < len(blocks) else f"_blocks.{number}"
+        renamed[f"{block}.{layers.get(layer, layer)}.{rest}"] = value
+    return renamed

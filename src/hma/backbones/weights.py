@@ -61,10 +61,10 @@ def read_weights(path: Path) -> State:
         ) from error
     except Exception as error:  # a damaged file can raise anything
         raise UserError(f"{path} cannot be read: {reason(error)}") from error
-    return _by_name(content, path)
+    return _extract_state(content, path)
 
 
-def _by_name(content: Any, path: Path) -> State:
+def _extract_state(content: Any, path: Path) -> State:
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
@@ -77,7 +77,8 @@ def _by_name(content: Any, path: Path) -> State:
     ]
     if others:
         raise UserError(
-            f"{path} holds entries that are no tensors: {shown(others)}; save the state dict alone"
+            f"{path} holds entries that are no tensors: {join_names(others)}; save the state dict "
+            "alone"
         )
     state: State = dict(content)
     for prefix in PREFIXES:
@@ -144,9 +145,9 @@ def difference(state: State, own: State) -> str:
         (unexpected, "not part of it"),
         (shapes, "of another shape"),
     )
-    return "; ".join(f"{len(names)} {what} ({shown(names)})" for names, what in kinds if names)
+    return "; ".join(f"{len(names)} {what} ({join_names(names)})" for names, what in kinds if names)
 
 
-def shown(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """Return the first few names."""
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

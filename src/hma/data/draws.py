@@ -1,4 +1,4 @@
-"""Random numbers that belong to a row and an epoch, whoever asks for them and when."""
+"""Random numbers that depend on a row, a seed and an epoch alone."""
 
 import numpy as np
 import torch

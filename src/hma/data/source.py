@@ -6,18 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from hma.data.labels import CLASSES, LabelKind
 from hma.data.task import Kind
-from hma.errors import UserError
+from hma.errors import UserError, reason
 from hma.io.files import file_sha256
-from hma.targets import Classes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+
+UTF_8 = "utf-8-sig"
+"""UTF-8, with or without the mark that some programs put in front."""
 
 
 class Source(ABC):
@@ -29,8 +34,8 @@ class Source(ABC):
     """Short name, as printed in tables."""
     labels: Sequence[Any] | None
     """Raw label of every row: text, or where a row has several, a tuple; None without labels."""
-    label_kind: str = Classes.kind
-    """What the labels are, see ``hma.data.label_kinds.LABEL_KINDS``."""
+    label_kind: LabelKind = CLASSES
+    """What the labels are."""
     label_names: tuple[str, ...] = ("label",)
     """What several labels of a row, or one number, are called; classes are named by the labels."""
     skipped: Sequence[str] = ()
@@ -38,9 +43,15 @@ class Source(ABC):
     skip_missing_labels: bool = False
     """Whether rows without a label are left out, rather than refused."""
     told: Callable[[int, int], None] | None = None
-    """Called with the rows that are read, and of how many, while a preparation is fitted."""
+    """Called with the rows read so far and the rows in all while a preparation is fitted."""
     given: "Mapping[str, Source]" = MappingProxyType({})
     """Rows to validate and to test on, where they come with the source."""
+
+    @classmethod
+    def expect(cls, source: "Source") -> Self:
+        """Return ``source`` as a source of this class; raise unless it holds rows of its kind."""
+        expect_kind(source, cls.kind)
+        return cast("Self", source)
 
     @property
     def labels_from(self) -> str:
@@ -53,31 +64,40 @@ class Source(ABC):
 
     @abstractmethod
     def describe(self, place: int) -> str:
-        """Say in a few words which row ``place`` is."""
+        """Describe row ``place`` in a few words."""
 
     def describe_all(self, places: Sequence[int]) -> list[str]:
-        """Say which rows those at ``places`` are, in one go."""
+        """Describe the rows at ``places``, reading the file once."""
         return [self.describe(place) for place in places]
 
-    def up_to(self, end: int) -> Self:
-        """Return the source with its rows before ``end``; others only if they are known anyway.
+    def load(self) -> None:
+        """Read all rows into memory, for callers that use them more than once."""
+        return
 
-        For who looks at a few rows: of a long file no more has to be read.
+    def encode_labels(self, places: Sequence[int], names: Sequence[str]) -> Tensor:
+        """Return the labels of the rows at ``places`` as their target takes them."""
+        labels = self.labels or ()
+        return self.label_kind.encode([labels[place] for place in places], names, self.labels_from)
+
+    def up_to(self, end: int) -> Self:
+        """Return the source cut to its rows before ``end``; rows already in memory may stay.
+
+        For callers that need a few rows: no more of a long file is read.
         """
         return self
 
     def without_labels(self) -> Self:
-        """Return the rows as if they had no labels, for who asks what they are."""
+        """Return the same rows without their labels."""
         part = copy(self)
         part.labels = None
         return part
 
     def thumbnail(self, place: int) -> "Image | None":
-        """Return a picture of row ``place``; None where rows are no pictures."""
+        """Return a picture of row ``place``; None if rows are not images."""
         return None
 
     def facts(self) -> dict[str, Any]:
-        """Say in JSON values what a record should tell of the rows beside their name and hash."""
+        """Return in JSON values what a record says of the rows besides their name and hash."""
         return {}
 
     @abstractmethod
@@ -109,3 +129,32 @@ def files_fingerprint(files: Mapping[str, Path]) -> str:
         digest.update(f"{name}\n".encode(errors="surrogateescape"))
         digest.update(bytes.fromhex(file_sha256(file)))
     return digest.hexdigest()
+
+
+def codec(encoding: str | None) -> str:
+    """Return Python's codec for an encoding that a user names; UTF-8 if none is named.
+
+    Example:
+        >>> codec(None), codec("UTF8"), codec("latin-1")
+        ('utf-8-sig', 'utf-8-sig', 'latin-1')
+    """
+    if encoding is None or encoding.lower() in ("utf-8", "utf8"):
+        return UTF_8
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError) as error:
+        raise UserError(
+            f"encoding must be one that Python knows, such as utf-8, latin-1, cp1252 or utf-16, "
+            f"got {encoding!r}"
+        ) from error
+    return encoding
+
+
+def explain_encoding(path: Path, tried: str, error: UnicodeError) -> str:
+    """Explain that a file has another encoding than it was read with, and how to name it."""
+    name = "UTF-8" if tried == UTF_8 else tried
+    byte = f"byte {error.object[error.start]:#04x}" if isinstance(error, UnicodeDecodeError) else ""
+    return (
+        f"{path} is not written in {name} ({byte or reason(error)} cannot be read); name its "
+        "encoding, such as --encoding latin-1, cp1252 or utf-16"
+    )

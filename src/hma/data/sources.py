@@ -6,19 +6,20 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from hma.data.graph.tu_folder import GraphFolder, find_adjacency
-from hma.data.image.folder import ImageFolder, split_folders
-from hma.data.label_kinds import Aim, label_kind_for
-from hma.data.npz import open_arrays
+from hma.data.arrays import open_arrays
+from hma.data.graph.source import GraphFolder, find_adjacency
+from hma.data.image.source import ImageFolder, split_folders
+from hma.data.labels import Aim, label_kind_for
 from hma.data.preparation import Preparation
 from hma.data.sets.by_name import BUILTINS, builtin_source, is_builtin
 from hma.data.source import Source
-from hma.data.table.files import TableFile, is_table
+from hma.data.table.source import TableFile, is_table
 from hma.data.task import Batch
-from hma.data.text.column import TextColumn
-from hma.data.text.files import TextFile
+from hma.data.text.source import TextColumn, TextFile
 from hma.errors import UserError
 from hma.io.files import expect_regular
+
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ def _images(how: HowToRead) -> Source:
     """Open a folder of classes, or one of splits that hold such folders."""
     folders = split_folders(how.path)
     if not folders:
-        only = _with_one_label(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how)
+        only = _set_label_kind(ImageFolder(how.path, skip_bad_files=how.skip_bad_files), how)
         if only.name == "train":
             only.name = how.path.resolve().parent.name or only.name
         return only
     opened = {
-        name: _with_one_label(ImageFolder(folder, skip_bad_files=how.skip_bad_files), how)
+        name: _set_label_kind(ImageFolder(folder, skip_bad_files=how.skip_bad_files), how)
         for name, folder in folders.items()
     }
     train = opened.pop("train")
@@ -69,8 +70,8 @@ def _images(how: HowToRead) -> Source:
     return train
 
 
-def _with_one_label(source: Source, how: HowToRead) -> Source:
-    """Return a source that has one label a row, of the kind that is to be learned."""
+def _set_label_kind(source: Source, how: HowToRead) -> Source:
+    """Return a source with one label a row, of the kind to be learned."""
     source.label_kind = label_kind_for(how.aim, 1)
     return source
 
@@ -94,15 +95,14 @@ READERS = (
     Reader(
         "a TU-format graph folder",
         lambda path: find_adjacency(path) is not None,
-        lambda how: _with_one_label(GraphFolder(how.path), how),
+        lambda how: _set_label_kind(GraphFolder(how.path), how),
     ),
     Reader(
         'a .jsonl of {"text": ..., "label": ...}',
         lambda path: path.suffix.lower() in (".jsonl", ".ndjson"),
-        lambda how: _with_one_label(TextFile(how.path, how.encoding), how),
+        lambda how: _set_label_kind(TextFile(how.path, how.encoding), how),
     ),
 )
-SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 MAY_BE = ", ".join(reader.what for reader in READERS) + f", or one of {', '.join(BUILTINS)}"
 
 
@@ -137,26 +137,13 @@ def open_source(
     """
     columns = (target,) if isinstance(target, str) else tuple(target or ())
     if isinstance(spec, str) and is_builtin(spec):
-        _no_target(spec, columns)
+        _expect_no_target(spec, columns)
         if task is not None:
             raise UserError(f"{spec} has classes of its own; leave task out, got {task!r}")
         return builtin_source(spec, seed=seed, data_root=data_root)
-    path = Path(spec).expanduser()
-    try:
-        if not path.exists():
-            raise UserError(_unknown(str(spec), path))
-    except OSError as error:  # too long for a name, or in a folder that may not be read
-        raise UserError(f"{str(spec)[:80]!r} cannot be opened: {error.strerror}") from error
-    if not path.is_dir():
-        expect_regular(path)
-    if path.suffix.lower() in SPREADSHEETS:
-        convert = f"pandas.read_excel({path.name!r}).to_csv({path.stem + '.csv'!r}, index=False)"
-        raise UserError(
-            f"{path} is a spreadsheet, which is not read; save it as CSV or Parquet, by hand or "
-            f'with python -c "import pandas; {convert}"'
-        )
+    path = _expect_path(spec)
     if not is_table(path) or not path.is_file():
-        _no_target(str(spec), columns)
+        _expect_no_target(str(spec), columns)
         if text is not None:
             raise UserError(
                 f"text names a column of a CSV or Parquet file, got {text!r} with {spec}; leave it "
@@ -190,7 +177,26 @@ def stream(
     return (batch for batch in preparation.stream(opened, batch_size) if len(batch.ids))
 
 
-def _no_target(spec: str, columns: tuple[str, ...]) -> None:
+def _expect_path(spec: str | Path) -> Path:
+    """Return the file or folder that SOURCE names; raise unless it is there and may be read."""
+    path = Path(spec).expanduser()
+    try:
+        if not path.exists():
+            raise UserError(_explain_unknown(str(spec), path))
+    except OSError as error:  # too long for a name, or in a folder that may not be read
+        raise UserError(f"{str(spec)[:80]!r} cannot be opened: {error.strerror}") from error
+    if not path.is_dir():
+        expect_regular(path)
+    if path.suffix.lower() in SPREADSHEETS:
+        convert = f"pandas.read_excel({path.name!r}).to_csv({path.stem + '.csv'!r}, index=False)"
+        raise UserError(
+            f"{path} is a spreadsheet, which is not read; save it as CSV or Parquet, by hand or "
+            f'with python -c "import pandas; {convert}"'
+        )
+    return path
+
+
+def _expect_no_target(spec: str, columns: tuple[str, ...]) -> None:
     if columns:
         shown = columns[0] if len(columns) == 1 else columns
         raise UserError(
@@ -198,7 +204,7 @@ def _no_target(spec: str, columns: tuple[str, ...]) -> None:
         )
 
 
-def _unknown(spec: str, path: Path) -> str:
+def _explain_unknown(spec: str, path: Path) -> str:
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     files = [str(path.with_name(name)) for name in get_close_matches(path.name, beside, n=1)]
     # a name that a command took for a path comes with a folder in front

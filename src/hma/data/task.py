@@ -1,7 +1,8 @@
 """A task: what is to be learned, from which rows, and what counts as success. Knows no model."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -12,6 +13,7 @@ from hma.targets import Classes, Target
 
 Kind = Literal["table", "image", "graph", "text"]
 """What a row is."""
+AT_ONCE = 256
 
 
 class Mixed(NamedTuple):
@@ -57,10 +59,10 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch on ``device``; ``x`` is a dict of tensors or has ``.to`` itself."""
-        return Batch(*(_moved(part, device) for part in self))
+        return Batch(*(_move(part, device) for part in self))
 
 
-def _moved(part: Any, device: torch.device | str) -> Any:
+def _move(part: Any, device: torch.device | str) -> Any:
     if isinstance(part, dict):
         return {name: value.to(device) for name, value in part.items()}
     return None if part is None else part.to(device)
@@ -81,7 +83,7 @@ def tensors_of(x: Any) -> Iterator[Tensor]:
 
 
 class Split(Protocol):
-    """Rows that can be asked for by place; the place of a row is its sample id."""
+    """Rows that are read by place; the place of a row is its sample id."""
 
     labels: Tensor
     """Labels of all rows: class ids ``(N,)``, or what the task's target takes, ``(N, ...)``."""
@@ -178,3 +180,114 @@ class Task:
         if self.target is None:
             object.__setattr__(self, "target", Classes(max(len(self.classes), 1)))
         object.__setattr__(self, "metric", metric_for(self.target, self.metric).name)
+
+
+class Part:
+    """Some rows of a split, in their order; sample ids count within the part.
+
+    Args:
+        split: The whole.
+        chosen: Places of the rows to keep, ``(N,)``.
+    """
+
+    def __init__(self, split: Split, chosen: Tensor) -> None:
+        self.split = split
+        self.chosen = chosen
+        self.labels = split.labels[chosen]
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places`` of the part, augmented if the whole is."""
+        return self.split.batch(self.chosen[places], epoch)._replace(ids=places)
+
+
+def limited(task: Task, rows: int | None, *, seed: int) -> Task:
+    """Return ``task`` with at most ``rows`` rows in every split, chosen by seed.
+
+    Args:
+        task: The whole.
+        rows: Most rows of a split; None changes nothing.
+        seed: Decides which rows stay; they stay in their order.
+
+    Example:
+        >>> from hma.data.task import InMemory
+        >>> split = InMemory(torch.arange(9.0)[:, None], labels=torch.arange(9) % 3)
+        >>> task = Task("nine", "table", ("a", "b", "c"), (1,), split, split, {"test": split})
+        >>> small = limited(task, 4, seed=0)
+        >>> len(small.train), len(small.tests["test"]), small.facts["limited to"]
+        (4, 4, 4)
+    """
+    if rows is None:
+        return task
+    generator = torch.Generator().manual_seed(seed)
+
+    def part(split: Split) -> Split:
+        if len(split) <= rows:
+            return split
+        chosen = torch.randperm(len(split), generator=generator)[:rows].sort().values
+        return Part(split, chosen)
+
+    return replace(
+        task,
+        train=part(task.train),
+        validation=part(task.validation),
+        tests={name: part(split) for name, split in task.tests.items()},
+        facts={**task.facts, "limited to": rows},
+    )
+
+
+def content_hashes(x: Any) -> Tensor:
+    """Return a hash of each row of a batch, ``(B,)``: equal rows have equal hashes.
+
+    Args:
+        x: What a backbone takes: a tensor, tensors by name with an ``attention_mask`` over padding,
+            or a batch of graphs.
+
+    Example:
+        >>> one, two, three = content_hashes(torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0]]))
+        >>> bool(one == three), bool(one == two)
+        (True, False)
+    """
+    hashes = []
+    for row in _rows(x):
+        digest = hashlib.blake2b(digest_size=8)
+        for part in row:
+            plain = part + 0.0 if part.is_floating_point() else part  # -0.0 is 0.0
+            digest.update(f"{tuple(part.shape)}".encode() + plain.contiguous().numpy().tobytes())
+        hashes.append(int.from_bytes(digest.digest(), "little", signed=True))
+    return torch.tensor(hashes, dtype=torch.long)
+
+
+def _rows(x: Any) -> Iterator[list[Tensor]]:
+    if isinstance(x, Tensor):
+        yield from ([row] for row in x.cpu())
+    elif isinstance(x, Mapping):
+        names = sorted(x)
+        real = x.get("attention_mask")
+        for place in range(len(x[names[0]])):
+            rows = [x[name][place].cpu() for name in names]
+            yield rows if real is None else [row[real[place].cpu().bool()] for row in rows]
+    else:
+        yield from _graphs(x)
+
+
+def _graphs(batch: Any) -> Iterator[list[Tensor]]:
+    """Yield nodes, edges and edge features of each graph of a batch."""
+    nodes: list[int] = batch.ptr.diff().tolist()
+    edges = torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(nodes)).tolist()
+    parts = [batch.x.split(nodes), batch.edge_index.split(edges, dim=1)]
+    if batch.get("edge_attr") is not None:
+        parts.append(batch.edge_attr.split(edges))
+    for first, (own, ends, *more) in zip(batch.ptr[:-1], zip(*parts, strict=True), strict=True):
+        yield [own, ends - first, *more]
+
+
+def split_hashes(split: Split) -> Tensor:
+    """Return the hash of each row of a split, ``(N,)``."""
+    found = [torch.empty(0, dtype=torch.long)]
+    if len(split):
+        places = torch.split(torch.arange(len(split)), AT_ONCE)
+        found = [content_hashes(split.batch(some).x) for some in places]
+    return torch.cat(found)

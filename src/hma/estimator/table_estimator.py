@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hma.backbones.binned_mlp import BinnedMLP
+from hma.backbones.mlp import BinnedMLP
 from hma.errors import UserError
 from hma.estimator.learning import (
     TensorRows,

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Split, Task
-from hma.data.content_hashes import split_hashes
-from hma.data.smaller_task import Part
+from hma.data.task import Part, split_hashes
 from hma.io.feature_file import read_features, write_features
 from hma.report.numbers import counted
 from hma.runs.deployment import MEMORY

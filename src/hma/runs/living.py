@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from hma.data import Batch, Preparation, Source, Split, labelled_rows
-from hma.data.content_hashes import content_hashes, split_hashes
-from hma.data.label_kinds import LABEL_KINDS
-from hma.data.labels import class_names, listed, whole
+from hma.data.labels import LABEL_KINDS, class_names, listed, whole
 from hma.data.source import expect_kind
-from hma.data.table.files import TableRows
+from hma.data.table.source import TableSource
+from hma.data.task import content_hashes, split_hashes
 from hma.errors import UserError
 from hma.memory.keyed_rows import KeyedRows
 from hma.model import MemoryModel
@@ -221,7 +220,7 @@ def _where(run: Run, store: KeyedRows, conditions: Conditions) -> Tensor:
     found: list[int] = []
     if trained:
         training = remembered.training
-        if not isinstance(training, TableRows):
+        if not isinstance(training, TableSource):
             raise UserError(
                 f"--where needs the columns of {run.options.source}, which is not there or not "
                 "what it was; put it back, or give --ids or --class"

@@ -13,7 +13,7 @@ from torch import Tensor
 from hma.data import Source
 from hma.data.labels import label_text
 from hma.data.table.columns import cells
-from hma.data.table.files import TableRows
+from hma.data.table.source import TableSource
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.memory.keyed_rows import KeyedRows
@@ -157,7 +157,7 @@ def kept_picture(image: "Image | None") -> str | None:
 
 def cells_of(source: Source, places: Sequence[int]) -> Cells:
     """Return what the columns of a table hold in some rows, as text; nothing of other kinds."""
-    if not isinstance(source, TableRows) or not places:
+    if not isinstance(source, TableSource) or not places:
         return {}
     frame = source.rows_at(places)
     names = [*source.columns, *source.target]

@@ -20,8 +20,8 @@ from hma.data import (
     open_source,
     prepare,
 )
-from hma.data.content_hashes import split_hashes
-from hma.data.table.files import is_table
+from hma.data.table.source import is_table
+from hma.data.task import split_hashes
 from hma.errors import UserError
 from hma.io.feature_file import read_features
 from hma.methods import Learner

@@ -11,15 +11,12 @@ from typing import Any
 import torch
 
 from hma.data import Batch, Preparation, Source, Split, stream
-from hma.data.image.files import ImageFiles
-from hma.data.image.given import GivenImages
-from hma.data.label_kinds import LABEL_KINDS
-from hma.data.labels import label_text, listed
+from hma.data.image.source import GivenImages, ImageFiles
+from hma.data.labels import LABEL_KINDS, label_text, listed
 from hma.data.source import expect_kind
-from hma.data.table.files import TableRows
-from hma.data.table.given import GivenTable
 from hma.data.table.preparation import TablePreparation
-from hma.data.text.given import GivenTexts
+from hma.data.table.source import GivenTable, TableSource
+from hma.data.text.source import GivenTexts
 from hma.errors import UserError
 from hma.runs import Run
 from hma.runs.remembered import cells_of, kept_picture
@@ -83,7 +80,7 @@ class OwnRows:
         self.why = ""
         try:
             self.source = training_source(run)
-            if isinstance(self.source, TableRows):
+            if isinstance(self.source, TableSource):
                 _ = self.source.frame  # read now, rather than for every answer
             elif isinstance(self.source, ImageFiles):
                 self.source.memory_limit = 0  # decoded when asked for: memory stays flat

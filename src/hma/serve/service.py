@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Source
-from hma.data.table.columns import CategoryColumn, EmptyColumn, NumberColumn
-from hma.data.table.dates import DateColumn
+from hma.data.table.columns import CategoryColumn, DateColumn, EmptyColumn, NumberColumn
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.model import Context

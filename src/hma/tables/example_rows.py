@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Task
-from hma.data.smaller_task import limited
+from hma.data.task import limited
 from hma.tables.table import Table
 
 

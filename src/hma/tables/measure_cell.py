@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hma.data import Task
-from hma.data.location import MissingDataError
-from hma.data.smaller_task import limited
+from hma.data.storage import MissingDataError
+from hma.data.task import limited
 from hma.errors import UserError
 from hma.io.json_files import finite_or_none
 from hma.methods import Learner

@@ -13,7 +13,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from hma.data.location import MissingDataError
+from hma.data.storage import MissingDataError
 from hma.errors import UserError
 from hma.io.files import HeldError
 from hma.tables.experiment_files import load_table

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hma.data.location import MissingDataError
+from hma.data.storage import MissingDataError
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.io.files import HeldError

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Task
-from hma.data.smaller_task import Part
+from hma.data.task import Part
 from hma.methods import Method
 from hma.tables.table import Job
 from hma.training import Recipe, Record, all_logits, fabric_for

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from hma.data import InMemory, Task
-from hma.data.location import missing_data
+from hma.data.storage import missing_data
 
 
 def data(seed):

@@ -1,13 +1,179 @@
-"""One layer of a graph network: GIN's and GCN's, as PyG has them and as OGB's example does."""
+"""One layer of a graph network, GIN's and GCN's, and the codes, edges and norm it works on."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
 
-from hma.backbones.gnn.codes import Features, input_layer, width_of
-from hma.backbones.gnn.edges import Edges
-from hma.backbones.gnn.norm import BatchNorm
+Features = int | Sequence[int]
+"""How wide features are; or, of codes, how many values each column of them has."""
+Sizes = tuple[int, ...]
+Listed = tuple[Tensor, Tensor]
+"""Nodes ``(E,)`` at the far end of every node's edges, node by node; where each node's begin."""
+
+
+def features_of(shape: tuple[int, ...]) -> tuple[Features, Features]:
+    """Return the features of nodes and of edges that the shape of a graph stands for.
+
+    Args:
+        shape: ``(node features,)`` or ``(node features, edge features)``. Of codes: how many values
+            each column of a node has, a 0, how many each column of an edge has.
+
+    Example:
+        >>> features_of((7,)), features_of((7, 2)), features_of((119, 5, 0, 5, 6))
+        ((7, 0), (7, 2), ((119, 5), (5, 6)))
+    """
+    if 0 in shape:
+        between = shape.index(0)
+        return shape[:between], shape[between + 1 :]
+    nodes, *edges = shape
+    return nodes, sum(edges)
+
+
+def width_of(features: Features) -> int:
+    """Return how wide features are, with a column for each value of each code."""
+    return features if isinstance(features, int) else sum(features)
+
+
+def multi_hot(codes: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Encode codes ``(n, K)`` as one-hot columns side by side, ``(n, sum(sizes))``.
+
+    Example:
+        >>> multi_hot(torch.tensor([[1, 0], [0, 2]]), sizes=(2, 3)).tolist()
+        [[0.0, 1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 1.0]]
+    """
+    ends = torch.tensor(sizes, device=codes.device).cumsum(dim=0)  # (K,)
+    places = codes + ends - torch.tensor(sizes, device=codes.device)
+    places = torch.where((codes >= 0) & (places < ends), places, -1)  # which scatter refuses
+    hot = torch.zeros(len(codes), sum(sizes), device=codes.device)
+    return hot.scatter_(1, places, 1.0)
+
+
+def input_layer(features: Features, width: int) -> nn.Linear:
+    """Return a linear layer of features; of codes, one learned vector for each value, summed.
+
+    Args:
+        features: Of the input.
+        width: Of the output.
+    """
+    if isinstance(features, int):
+        return nn.Linear(features, width)
+    layer = nn.Linear(sum(features), width, bias=False)
+    for part in torch.split(layer.weight, list(features), dim=1):
+        nn.init.xavier_uniform_(part)  # each column for itself, as OGB starts its encoders
+    return layer
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges from ``source`` to ``target``, with their weights and features.
+
+    Args:
+        source, target: Nodes at its ends, ``(E,)``.
+        nodes: Number of nodes, ``N``.
+        weight: What its message is multiplied with, ``(E,)``; None for 1.
+        features: What it says of itself, ``(E, A)``; None for nothing.
+
+    Example:
+        >>> edges = Edges(torch.tensor([0, 1]), torch.tensor([2, 2]), nodes=3)
+        >>> edges.sum_of(torch.tensor([[1.0], [10.0], [100.0]])).flatten().tolist()
+        [0.0, 0.0, 11.0]
+    """
+
+    source: Tensor
+    target: Tensor
+    nodes: int
+    weight: Tensor | None = None
+    features: Tensor | None = None
+
+    def sum_of(self, values: Tensor) -> Tensor:
+        """Sum the values of the sources of each node's edges, ``(N, W)``."""
+        if self.weight is not None:
+            return self.sum_arriving(values.index_select(0, self.source))  # (N, W) -> (E, W)
+        if not len(self.source):
+            return torch.zeros_like(values)
+        summed: Tensor = _SumAlong.apply(values, self, False)  # type: ignore[no-untyped-call]
+        return summed
+
+    def sum_arriving(self, messages: Tensor) -> Tensor:
+        """Return the sum of the messages ``(E, W)``, times their weights, at each node."""
+        if self.weight is not None:
+            messages = messages * self.weight[:, None]
+        return self.total_at_target(messages)
+
+    def total_at_target(self, values: Tensor) -> Tensor:
+        """Return the sum of ``values`` ``(E, ...)`` of each node's edges, ``(N, ...)``."""
+        return values.new_zeros(self.nodes, *values.shape[1:]).index_add(0, self.target, values)
+
+    @cached_property
+    def arrivals(self) -> Tensor:
+        """How many edges arrive at each node, ``(N,)``."""
+        return torch.bincount(self.target, minlength=self.nodes)
+
+    @cached_property
+    def departures(self) -> Tensor:
+        """How many edges leave each node, ``(N,)``."""
+        return torch.bincount(self.source, minlength=self.nodes)
+
+    @cached_property
+    def loops(self) -> Tensor:
+        """How many edges each node has to itself, ``(N,)``."""
+        return self.total_at_target((self.source == self.target).long())
+
+    @cached_property
+    def by_target(self) -> Listed:
+        """The sources of each node's edges."""
+        return self.source[torch.argsort(self.target)], _starts(self.arrivals)
+
+    @cached_property
+    def by_source(self) -> Listed:
+        """The targets of each node's edges."""
+        return self.target[torch.argsort(self.source)], _starts(self.departures)
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return counts.cumsum(dim=0) - counts
+
+
+class _SumAlong(torch.autograd.Function):
+    """Sums along edges, or against them, without a copy of each edge's values.
+
+    The gradient of the one is the other, so that it has gradients of any order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, edges: Edges, against: bool) -> Tensor:
+        """Return the sums ``(N, W)``."""
+        ctx.edges, ctx.against = edges, against
+        listed, starts = edges.by_source if against else edges.by_target
+        return embedding_bag(listed, values.contiguous(), starts, mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of the values."""
+        back: Tensor = _SumAlong.apply(  # type: ignore[no-untyped-call]
+            gradient, ctx.edges, not ctx.against
+        )
+        return back, None, None
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that a training batch of one row passes with the running statistics.
+
+    One row has no variance, and the last batch of an epoch may well be one graph.
+    """
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the normalised rows."""
+        if self.training and len(rows) < 2:
+            mean, variance = self.running_mean, self.running_var
+            return nn.functional.batch_norm(rows, mean, variance, self.weight, self.bias)
+        normed: Tensor = super().forward(rows)
+        return normed
 
 
 class GINConvolution(nn.Module):

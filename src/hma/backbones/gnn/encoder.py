@@ -1,4 +1,4 @@
-"""Layers of convolution over the nodes of a batch of graphs, pooled to one vector per graph."""
+"""A graph network over a PyG batch: layers over the nodes, pooled to one vector per graph."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,17 +7,140 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.gnn.codes import Features, input_layer, width_of
-from hma.backbones.gnn.dropout import Dropout
-from hma.backbones.gnn.graph_batch import edges_of, graphs_of, node_features
-from hma.backbones.gnn.norm import BatchNorm
-from hma.backbones.gnn.virtual_node import VirtualNode
+from hma.backbones.gnn.convolutions import (
+    BatchNorm,
+    Edges,
+    Features,
+    input_layer,
+    multi_hot,
+    width_of,
+)
+from hma.checks import expect_shape
 from hma.errors import wrong_choice
 from hma.extras import needed
 
 Pool = Literal["mean", "max", "sum"]
 Order = Literal["relu-norm", "norm-relu"]
 Layers = Literal["plain", "ogb"]
+
+
+def node_features(batch: Any, features: Features, dtype: torch.dtype) -> Tensor:
+    """Return the features of the nodes, ``(N, in_features)``.
+
+    Args:
+        batch: A PyG ``Batch`` or ``Data``.
+        features: How wide they are to be, or how many values their codes have.
+        dtype: Of features made of codes.
+    """
+    nodes = getattr(batch, "x", None)
+    if not isinstance(nodes, Tensor):
+        raise TypeError(
+            f"batch must be a torch_geometric Batch with node features x, got "
+            f"{type(batch).__name__} whose x is {type(nodes).__name__}; where the graphs have "
+            "no features, set x to the one-hot degree"
+        )
+    if isinstance(features, int):
+        expect_shape("batch.x", nodes, None, features)
+        if not nodes.is_floating_point():
+            raise TypeError(
+                f"batch.x must be of a floating dtype, got {nodes.dtype}; convert it with "
+                "batch.x.float(), or give in_features the number of values of each column of codes"
+            )
+        return nodes
+    expect_shape("batch.x", nodes, None, len(features))
+    if nodes.dtype != torch.long:
+        raise TypeError(
+            f"batch.x must hold codes of dtype torch.int64, got {nodes.dtype}; where they are no "
+            "codes, give in_features the width of the features"
+        )
+    return multi_hot(nodes, features).to(dtype)
+
+
+def edges_of(batch: Any, features: Features, dtype: torch.dtype) -> Edges:
+    """Return the edges of a batch, with their features and weights where there are some.
+
+    Args:
+        batch: A PyG ``Batch`` or ``Data``.
+        features: How wide features of edges are to be, or how many values their codes have; 0
+            for none.
+        dtype: Of features made of codes.
+    """
+    source, target = batch.edge_index
+    weight = getattr(batch, "edge_weight", None)
+    if weight is not None:
+        expect_shape("batch.edge_weight", weight, len(source))
+    said = _edge_features(batch, features, dtype) if features else None
+    return Edges(source, target, len(batch.x), weight, said)
+
+
+def _edge_features(batch: Any, features: Features, dtype: torch.dtype) -> Tensor:
+    said = getattr(batch, "edge_attr", None)
+    count = batch.edge_index.shape[1]
+    if isinstance(features, int):
+        if not isinstance(said, Tensor) or not said.is_floating_point():
+            raise _edge_error("a tensor of a floating dtype", said)
+        expect_shape("batch.edge_attr", said, count, features)
+        return said
+    if not isinstance(said, Tensor) or said.dtype != torch.long:
+        raise _edge_error("codes of dtype torch.int64", said)
+    expect_shape("batch.edge_attr", said, count, len(features))
+    return multi_hot(said, features).to(dtype)
+
+
+def _edge_error(wanted: str, said: object) -> TypeError:
+    got = said.dtype if isinstance(said, Tensor) else type(said).__name__
+    return TypeError(
+        f"batch.edge_attr must be {wanted}, got {got}; leave edge_features out for edges without "
+        "features"
+    )
+
+
+def graphs_of(batch: Any) -> tuple[Tensor, int]:
+    """Return the graph of each node ``(N,)``, and how many graphs there are."""
+    graph_of = getattr(batch, "batch", None)
+    if graph_of is None:
+        return torch.zeros(len(batch.x), dtype=torch.long, device=batch.x.device), 1
+    return graph_of, int(batch.num_graphs)
+
+
+class Dropout(nn.Dropout):
+    """Dropout whose mask is quick to draw on a CPU.
+
+    ``nn.Dropout`` tosses a coin for each value there, which takes as long as the products of a
+    layer; uniform numbers, compared with ``p``, are drawn several times as fast.
+    """
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Zero a share ``p`` of the values and divide the others by ``1 - p``."""
+        if not self.training or self.p == 0 or values.device.type != "cpu":
+            dropped: Tensor = super().forward(values)
+            return dropped
+        kept = torch.rand(values.shape) >= self.p
+        return values * kept.to(values.dtype).div_(1 - self.p)
+
+
+class VirtualNode(nn.Module):
+    """A node joined to all nodes of its graph: it receives their sum and sends to each of them.
+
+    Args:
+        width: Width of the nodes, ``W``.
+        dropout: Share of its values dropped in training.
+
+    Shape:
+        - ``state``, ``heard`` (the sum of each graph's nodes) and output: ``(B, W)``.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(width, 2 * width), BatchNorm(2 * width), nn.ReLU(),
+            nn.Linear(2 * width, width), BatchNorm(width), nn.ReLU(), nn.Dropout(dropout),
+        )  # fmt: skip
+
+    def forward(self, state: Tensor, heard: Tensor) -> Tensor:
+        """Return the state after one exchange."""
+        after: Tensor = self.layers(state + heard)
+        return after
 
 
 class GraphEncoder(nn.Module, ABC):
@@ -132,7 +255,7 @@ class GraphEncoder(nn.Module, ABC):
         return features if self.project is None else self.project(features)
 
     def extra_repr(self) -> str:
-        """Show what the parts do not."""
+        """Show what the submodules do not."""
         return f"pool={self.pool!r}, order={self.order!r}, feature_dim={self.feature_dim}"
 
 

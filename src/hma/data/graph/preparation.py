@@ -4,32 +4,90 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data.graph.degrees import DegreeFeatures
-from hma.data.graph.features import (
-    Pairs,
-    expected,
-    moments,
-    moments_in_training,
-    standardised,
-    values_in_training,
-    with_long_codes,
-)
-from hma.data.graph.graph_source import GraphSource, Sizes
-from hma.data.graph.one_hot import codes_of, with_features
-from hma.data.graph.store import Graphs, GraphStore, Laid
-from hma.data.options import PreparationOptions
-from hma.data.preparation import Preparation
-from hma.data.source import Source, expect_kind
+from hma.data.graph.source import GraphSource, Sizes
+from hma.data.graph.store import Cut, DegreeFeatures, Graphs, GraphStore, Packed
+from hma.data.labels import mean_and_std
+from hma.data.preparation import Preparation, PreparationOptions
+from hma.data.source import Source
 from hma.errors import UserError
-from hma.io.json_files import Default
 from hma.targets import Target
 
+Pairs = tuple[tuple[float, float], ...]
+"""Mean and deviation of each of several values."""
 LARGEST_ONE_HOT_DEGREE = 2000
+
+
+def codes_of(labels: Tensor, kinds: tuple[tuple[int, ...], ...]) -> Tensor:
+    """Return the place of each label among all known values, ``(N, K)``; the last for others."""
+    width = sum(map(len, kinds))
+    codes, first = [], 0
+    for column, values in zip(labels.T, kinds, strict=True):
+        known = torch.tensor(values)
+        place = torch.searchsorted(known, column.contiguous()).clamp(max=len(known) - 1)
+        codes.append(torch.where(known[place] == column, place + first, width))
+        first += len(values)
+    return torch.stack(codes, dim=1)
+
+
+def with_features(table: Tensor, cut: Cut) -> Cut:
+    """Return a cut with features ``x`` in place of codes, values and vectors."""
+    parts = []
+    if "codes" in cut:
+        each = [table[column] for column in cut.pop("codes").unbind(dim=1)]
+        parts.append(each[0] if len(each) == 1 else torch.stack(each).sum(dim=0))
+    if "values" in cut:
+        parts.append(cut.pop("values"))
+    if "vectors" in cut:
+        parts.append(cut.pop("vectors").float())  # whatever they are kept as
+    return {**cut, "x": parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)}
+
+
+def values_in_training(labels: Tensor | None, chosen: Tensor) -> tuple[tuple[int, ...], ...]:
+    """Return the values of each kind of label among the chosen rows."""
+    kinds = () if labels is None else labels[chosen].T.numpy()
+    return tuple(tuple(np.unique(kind).tolist()) for kind in kinds)
+
+
+def moments_in_training(numbers: Tensor | None, chosen: Tensor) -> Pairs:
+    """Return mean and deviation of each number over the chosen rows."""
+    return () if numbers is None else tuple(map(moments, numbers[chosen].T))
+
+
+def expect_values(graphs: GraphSource, part: str, count: int) -> Tensor:
+    """Return labels or attributes of a source; raise unless there are as many as in training."""
+    values: Tensor | None = getattr(graphs, part)
+    given = 0 if values is None else values.shape[1]
+    if values is None or given != count:
+        where, what = part.split("_")
+        one = "a node" if where == "node" else "an edge"
+        raise UserError(
+            f"{graphs.name} has {given} {what} at {one}, the "
+            f"training graphs had {count}; give NAME_{part}.txt with as many a line"
+        )
+    return values
+
+
+def with_long_codes(cut: Cut) -> Cut:
+    """Return a cut with codes as an embedding takes them; the store keeps 8 bits of each."""
+    return {**cut, "x": cut["x"].long(), "edge_attr": cut["edge_attr"].long()}
+
+
+def moments(values: Tensor) -> tuple[float, float]:
+    """Return mean and deviation."""
+    return mean_and_std(values.double().numpy())
+
+
+def standardise(values: Tensor, pairs: Sequence[tuple[float, float]]) -> Tensor:
+    """Subtract the mean of each column and divide by its deviation."""
+    mean, std = torch.tensor(pairs, dtype=torch.double).T
+    standard: Tensor = (values.double() - mean) / std
+    return standard.float()
 
 
 @dataclass(frozen=True)
@@ -62,18 +120,6 @@ class GraphPreparation(Preparation):
 
     kind = "graph"
     unlabelled = "add NAME_graph_labels.txt"
-    fields_in_json: ClassVar = {
-        "node_labels": list[list[int]],
-        "degrees": int,
-        "degree": list[float] | None,
-        "attributes": list[list[float]],
-        "edge_labels": Default(list[list[int]], []),
-        "edge_attributes": Default(list[list[float]], []),
-        "vectors": Default(int, 0),
-        "encoder": Default(str, ""),
-        "node_codes": Default(list[int], []),
-        "edge_codes": Default(list[int], []),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,19 +170,18 @@ class GraphPreparation(Preparation):
 
     def store(self, source: Source) -> GraphStore:
         """Return all graphs of a source with their features."""
-        expect_kind(source, self.kind)
-        graphs = cast("GraphSource", source)
+        graphs = GraphSource.expect(source)
         nodes, edges = graphs.nodes_before.diff(), graphs.edges_before.diff()
         if self.node_codes:
             return self._coded(graphs)
         codes, values = self._node_features(graphs)
-        keys = {"edge_index": Laid(graphs.edges, edges, beside=True, step=nodes)}
+        keys = {"edge_index": Packed(graphs.edges, edges, beside=True, step=nodes)}
         own = {"codes": codes, "values": values}
         if self.vectors:
             own["vectors"] = self._vectors(graphs)
-        keys |= {name: Laid(each, nodes) for name, each in own.items() if each.shape[1]}
+        keys |= {name: Packed(each, nodes) for name, each in own.items() if each.shape[1]}
         if len(self.shape) > 1:
-            keys["edge_attr"] = Laid(self._edge_features(graphs), edges)
+            keys["edge_attr"] = Packed(self._edge_features(graphs), edges)
         width = sum(map(len, self.node_labels))
         one_hot = torch.cat([torch.eye(width), torch.zeros(1, width)])
         table = one_hot if self.node_labels else torch.eye(self.degrees)
@@ -152,9 +197,9 @@ class GraphPreparation(Preparation):
             )
         nodes, edges = graphs.nodes_before.diff(), graphs.edges_before.diff()
         keys = {
-            "edge_index": Laid(graphs.edges, edges, beside=True, step=nodes),
-            "x": Laid(expected(graphs, "node_labels", len(self.node_codes)), nodes),
-            "edge_attr": Laid(expected(graphs, "edge_labels", len(self.edge_codes)), edges),
+            "edge_index": Packed(graphs.edges, edges, beside=True, step=nodes),
+            "x": Packed(expect_values(graphs, "node_labels", len(self.node_codes)), nodes),
+            "edge_attr": Packed(expect_values(graphs, "edge_labels", len(self.edge_codes)), edges),
         }
         return GraphStore(nodes, keys, finish=with_long_codes)
 
@@ -169,7 +214,7 @@ class GraphPreparation(Preparation):
         nodes = int(graphs.nodes_before[-1])
         codes, values = torch.empty(nodes, 0, dtype=torch.long), [torch.empty(nodes, 0)]
         if self.node_labels:
-            labels = expected(graphs, "node_labels", len(self.node_labels))
+            labels = expect_values(graphs, "node_labels", len(self.node_labels))
             codes = codes_of(labels, self.node_labels)
         elif (degree := self._degree_features()) is not None:
             if degree.width:
@@ -177,12 +222,12 @@ class GraphPreparation(Preparation):
             else:
                 values.append(degree.of(graphs.out_degrees()))
         if self.attributes:
-            numbers = expected(graphs, "node_attributes", len(self.attributes))
-            values.append(standardised(numbers, self.attributes))
+            numbers = expect_values(graphs, "node_attributes", len(self.attributes))
+            values.append(standardise(numbers, self.attributes))
         return codes, torch.cat(values, dim=1)
 
     def _vectors(self, graphs: GraphSource) -> Tensor:
-        """Return the vectors of the nodes if they are of the kind that was learned from."""
+        """Return the vectors of the nodes; raise unless the training encoder made them."""
         given = graphs.node_vectors
         if given is None or given.shape[1] != self.vectors or graphs.encoder_key != self.encoder:
             said = "none" if given is None else f"{given.shape[1]} numbers each"
@@ -193,21 +238,21 @@ class GraphPreparation(Preparation):
         return given
 
     def _edge_features(self, graphs: GraphSource) -> Tensor:
-        """Return what each edge says, ``(E, A)``."""
+        """Return the features of each edge, ``(E, A)``."""
         features = []
         if self.edge_labels:
-            labels = expected(graphs, "edge_labels", len(self.edge_labels))
+            labels = expect_values(graphs, "edge_labels", len(self.edge_labels))
             features = [
                 (column[:, None] == torch.tensor(values)).float()
                 for column, values in zip(labels.T, self.edge_labels, strict=True)
             ]
         if self.edge_attributes:
-            numbers = expected(graphs, "edge_attributes", len(self.edge_attributes))
-            features.append(standardised(numbers, self.edge_attributes))
+            numbers = expect_values(graphs, "edge_attributes", len(self.edge_attributes))
+            features.append(standardise(numbers, self.edge_attributes))
         return torch.cat(features, dim=1)
 
     def facts(self) -> dict[str, Any]:
-        """Say what the features of nodes and edges are."""
+        """Return what the features of nodes and edges are."""
         if self.node_codes:
             return {"node features": f"codes with {self.node_codes} values",
                     "edges": f"both directions; codes with {self.edge_codes} values"}  # fmt: skip
@@ -235,7 +280,7 @@ class GraphPreparation(Preparation):
         options: PreparationOptions,
     ) -> Self:
         """Learn from the graphs at ``places`` what a node's features are."""
-        graphs = cast("GraphSource", source)
+        graphs = GraphSource.expect(source)
         if graphs.code_sizes is not None:
             node_codes, edge_codes = graphs.code_sizes
             return cls(classes, target=target, node_codes=node_codes, edge_codes=edge_codes)
@@ -255,7 +300,7 @@ class GraphPreparation(Preparation):
             classes,
             target=target,
             attributes=moments_in_training(attributes, nodes),
-            **(_fitted_edges(graphs, chosen) if options.edge_labels else {}),
+            **(_fit_edges(graphs, chosen) if options.edge_labels else {}),
         )
         if graphs.node_vectors is not None:
             return make(vectors=graphs.node_vectors.shape[1], encoder=graphs.encoder_key)
@@ -270,7 +315,7 @@ class GraphPreparation(Preparation):
         return make(degree=moments(degrees))
 
 
-def _fitted_edges(graphs: GraphSource, chosen: Tensor) -> dict[str, Any]:
+def _fit_edges(graphs: GraphSource, chosen: Tensor) -> dict[str, Any]:
     if graphs.edge_labels is None and graphs.edge_attributes is None:
         raise UserError(
             f"{graphs.name} has neither edge labels nor edge attributes; leave edge_labels out"

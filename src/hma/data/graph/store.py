@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from hma.data.graph.degrees import DegreeFeatures
 from hma.data.task import Batch
 from hma.errors import UserError
 from hma.extras import needed
@@ -21,7 +21,51 @@ Cut = dict[str, Any]
 """What a batch holds, by key."""
 
 
-class Laid:
+@dataclass(frozen=True)
+class DegreeFeatures:
+    """The first columns of the node features: the number of edges that leave a node.
+
+    A batch carries it beside its features, so that they can be made again when edges change.
+
+    Args:
+        width: Width of the one-hot degree; its last column stands for all larger ones too. 0 where
+            the degree is standardised.
+        moments: Mean and deviation that standardise it, where it is not one-hot.
+
+    Example:
+        >>> DegreeFeatures(width=3).of(torch.tensor([0, 7]))
+        tensor([[1., 0., 0.],
+                [0., 0., 1.]])
+    """
+
+    width: int = 0
+    moments: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def columns(self) -> int:
+        """How many columns of the features are the degree's."""
+        return self.width or 1
+
+    def codes(self, degrees: Tensor) -> Tensor:
+        """Return the column of each node's 1 in the one-hot degree, ``(N,)``."""
+        return degrees.clamp(max=self.width - 1)
+
+    def of(self, degrees: Tensor) -> Tensor:
+        """Return the features of nodes with these degrees, ``(N,)`` to ``(N, columns)``."""
+        if self.width:
+            empty = torch.zeros(len(degrees), self.width, device=degrees.device)
+            return empty.scatter_(1, self.codes(degrees)[:, None], 1.0)
+        mean, deviation = self.moments
+        return ((degrees.double() - mean) / deviation).float()[:, None]
+
+    def renew(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return node features ``(N, F)`` with the degrees of these edges; the rest stays."""
+        degrees = torch.bincount(edge_index[0], minlength=len(x))
+        rest = x[:, self.columns :]  # (N, F - columns)
+        return torch.cat([self.of(degrees), rest], dim=1) if rest.shape[1] else self.of(degrees)
+
+
+class Packed:
     """What all graphs have under one key, laid end to end.
 
     Args:
@@ -73,7 +117,7 @@ class GraphStore:
     def __init__(
         self,
         nodes: Tensor,
-        keys: Mapping[str, Laid],
+        keys: Mapping[str, Packed],
         *,
         finish: Callable[[Cut], Cut] = lambda cut: cut,
         lists: Mapping[str, Sequence[Any]] | None = None,
@@ -105,7 +149,7 @@ class GraphStore:
             if isinstance(values[0], bool | int | float):
                 values = [torch.tensor([value]) for value in values]
             if isinstance(values[0], Tensor):
-                keys[name] = _laid(name, graphs, values)
+                keys[name] = _pack(name, graphs, values)
             else:
                 lists[name] = values
         return cls(nodes, keys, lists=lists)
@@ -171,7 +215,7 @@ class Graphs:
         return Batch(self.store.cut(self.rows[places]), self.labels[places], places)
 
 
-def _laid(name: str, graphs: Sequence[Graph], values: list[Tensor]) -> Laid:
+def _pack(name: str, graphs: Sequence[Graph], values: list[Tensor]) -> Packed:
     """Lay what PyG's graphs have under a key as PyG itself would collate it."""
     values = [value[None] if value.dim() == 0 else value for value in values]
     axis = graphs[0].__cat_dim__(name, values[0])
@@ -185,14 +229,116 @@ def _laid(name: str, graphs: Sequence[Graph], values: list[Tensor]) -> Laid:
     if not all(isinstance(step, int) for step in steps):
         raise UserError(f"key {name!r} counts on by {steps[0]}; only whole numbers can be laid")
     step = torch.tensor(steps) if any(steps) else None
-    return Laid(torch.cat(values, dim=axis), counts, beside=beside, step=step)
+    return Packed(torch.cat(values, dim=axis), counts, beside=beside, step=step)
 
 
 def starts_of(counts: Tensor) -> Tensor:
-    """Return where each of several stretches begins, and where the last ends, ``(G + 1,)``."""
+    """Return where each of several ranges begins and the last ends, ``(G + 1,)``."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
 
 
 @cache
 def _empty_batch() -> GraphBatch:
     return needed("torch_geometric.data", "graphs", extra="graph").Batch()
+
+
+def with_edges(graphs: GraphBatch, kept: Tensor) -> GraphBatch:
+    """Return the graphs without the edges that ``kept`` ``(E,)`` does not mark.
+
+    Everything that edges have goes with them. Node features that are degrees
+    (:class:`hma.data.graph.store.DegreeFeatures`) are those of the edges that are left.
+    """
+    changed = copy(graphs)
+    for key in _keys(graphs, "edge"):
+        changed[key] = _take_edges(graphs, key, kept)
+    return _with_degrees(changed)
+
+
+def with_nodes(graphs: GraphBatch, kept: Tensor) -> GraphBatch:
+    """Return the graphs without the nodes that ``kept`` ``(N,)`` does not mark, nor their edges.
+
+    The nodes that are left are numbered on without gaps, in their order.
+    """
+    source, target = graphs.edge_index
+    edges = kept[source] & kept[target]  # (E,)
+    number = kept.cumsum(0) - 1  # (N,)
+    changed = copy(graphs)
+    for key in _keys(graphs, "edge"):
+        changed[key] = _take_edges(graphs, key, edges)
+    for key in _keys(graphs, "node"):
+        changed[key] = graphs[key][kept]
+    changed.edge_index = number[changed.edge_index]
+    changed.ptr = starts_of(torch.bincount(changed.batch, minlength=len(graphs.ptr) - 1))
+    return _with_degrees(changed)
+
+
+def joined(first: GraphBatch, second: GraphBatch, order: Tensor) -> GraphBatch:
+    """Return the graphs of both in another order; all features are made of degrees.
+
+    Args:
+        first: Graphs whose features are degrees alone; what else they have is left out.
+        second: Graphs with ``edge_index``.
+        order: Places of the graphs, those of ``second`` counted on after ``first``, ``(B,)``.
+    """
+    nodes = torch.cat([first.ptr.diff(), second.ptr.diff()])  # (B,)
+    edge_index = torch.cat([first.edge_index, second.edge_index + first.ptr[-1]], dim=1)
+    graph_of = torch.repeat_interleave(nodes)  # (N,)
+    edges = torch.bincount(graph_of[edge_index[0]], minlength=len(nodes))  # (B,)
+    before, ptr = starts_of(nodes), starts_of(nodes[order])
+    moved = torch.repeat_interleave(ptr[:-1] - before[order], edges[order])  # (E,)
+    placed = _stretches(starts_of(edges)[order], edges[order])  # (E,)
+    result = type(first)()
+    features: DegreeFeatures = first.degree_features
+    count = int(nodes.sum())
+    result.update(
+        {
+            "edge_index": edge_index[:, placed] + moved,
+            "batch": torch.repeat_interleave(nodes[order]),
+            "ptr": ptr,
+            "x": first.x.new_empty(count, features.columns),
+            "degree_features": features,
+        }
+    )
+    return _with_degrees(result)
+
+
+def _stretches(starts: Tensor, counts: Tensor) -> Tensor:
+    """Return ranges that begin at ``starts`` and have ``counts`` numbers, end to end."""
+    shift = starts - starts_of(counts)[:-1]
+    return torch.repeat_interleave(shift, counts) + torch.arange(int(counts.sum()))
+
+
+def _keys(graphs: GraphBatch, level: Literal["node", "edge"]) -> list[str]:
+    """Return the keys that have a value for each node, or each edge; told by size, as in PyG.
+
+    Where there are as many nodes as edges, what has "edge" in its name is the edges'.
+    """
+    nodes, edges = len(graphs.batch), graphs.edge_index.shape[1]
+    size = nodes if level == "node" else edges
+    found = []
+    for key, value in graphs.to_dict().items():
+        if not isinstance(value, Tensor) or not value.dim() or key in ("ptr", "y"):
+            continue
+        if key != "edge_index" and ("index" in key or key == "face"):
+            raise UserError(
+                "graphs must number nodes in edge_index alone where parts are taken out, got "
+                f"{key!r}; leave it out of the graphs"
+            )
+        fits = value.shape[graphs.__cat_dim__(key, value)] == size
+        if fits and (nodes != edges or ("edge" in key) == (level == "edge")):
+            found.append(key)
+    return found
+
+
+def _take_edges(graphs: GraphBatch, key: str, kept: Tensor) -> Tensor:
+    """Return the values of the remaining edges under a key."""
+    value: Tensor = graphs[key]
+    return value[:, kept] if key == "edge_index" else value[kept]
+
+
+def _with_degrees(graphs: GraphBatch) -> GraphBatch:
+    """Recount the degrees of changed graphs if their features are degrees."""
+    features = getattr(graphs, "degree_features", None)
+    if isinstance(features, DegreeFeatures):
+        graphs.x = features.renew(graphs.x, graphs.edge_index)
+    return graphs

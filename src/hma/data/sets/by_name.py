@@ -3,23 +3,36 @@
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hma.data import sets
-from hma.data.options import PreparationOptions
-from hma.data.sets.named_set import Asked, NamedSet
+from hma.data.preparation import PreparationOptions
+from hma.data.prepared import Prepared, prepare
+from hma.data.sets.named_set import NamedSet, SetRequest
 from hma.data.source import Source
-from hma.data.task_from_source import Prepared, prepare
 from hma.errors import UserError
 
-BUILTINS = tuple(name for one in sets.SETS for name in one.written)
+MODULES = (
+    "digits",
+    "mnist",
+    "torchvision_sets",
+    "spurious_motif",
+    "tu",
+    "sentence_sets",
+    "ogb",
+)
+"""Files of this folder that hold data sets, in the order they are listed to a user."""
+SETS: tuple[NamedSet, ...] = tuple(
+    one for module in MODULES for one in import_module(f"hma.data.sets.{module}").SETS
+)
+BUILTINS = tuple(name for one in SETS for name in one.written)
 """Names as a user writes them; N is the number of training labels per class."""
 PREFIX = "builtin:"
 
 
 def is_builtin(spec: str) -> bool:
-    """Tell whether SOURCE is the name of built-in data; a file of that name here is not guessed at.
+    """Tell whether SOURCE names built-in data; raise if it names a file here too.
 
     Args:
         spec: What a user wrote; ``builtin:NAME`` is never a file.
@@ -28,7 +41,7 @@ def is_builtin(spec: str) -> bool:
         >>> is_builtin("digits:10"), is_builtin("tu:MUTAG"), is_builtin("digits.csv")
         (True, True, False)
     """
-    if _found(spec) is None:
+    if _find(spec) is None:
         return False
     if Path(spec).exists():
         raise UserError(
@@ -68,8 +81,8 @@ def builtin(
         source = builtin_source(name, seed=seed, data_root=data_root, download=download, told=told)
         return prepare(source, seed=seed, options=options, shift=shift)
     where = {"data_root": data_root, "download": download}
-    one, asked = _asked(name, seed=seed, options=options, told=told, **where)
-    return one.prepare(asked)
+    one, request = _parse_name(name, seed=seed, options=options, told=told, **where)
+    return one.prepare(request)
 
 
 def builtin_source(
@@ -89,20 +102,20 @@ def builtin_source(
         download: Fetch the data if it is not there.
         told: Called with the rows that are encoded first, and of how many, where any are.
     """
-    one, asked = _asked(name, seed=seed, data_root=data_root, download=download, told=told)
-    return one.prepare(asked).source if one.open is None else one.open(asked)
+    one, request = _parse_name(name, seed=seed, data_root=data_root, download=download, told=told)
+    return one.prepare(request).source if one.open is None else one.open(request)
 
 
-def _found(name: str) -> tuple[NamedSet, re.Match[str]] | None:
-    for one in sets.SETS:
+def _find(name: str) -> tuple[NamedSet, re.Match[str]] | None:
+    for one in SETS:
         match = re.fullmatch(one.pattern, name.removeprefix(PREFIX))
         if match is not None:
             return one, match
     return None
 
 
-def _asked(name: str, **rest: Any) -> tuple[NamedSet, Asked]:
-    found = _found(name)
+def _parse_name(name: str, **rest: Any) -> tuple[NamedSet, SetRequest]:
+    found = _find(name)
     if found is None:
         near = get_close_matches(name, BUILTINS, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
@@ -110,4 +123,4 @@ def _asked(name: str, **rest: Any) -> tuple[NamedSet, Asked]:
             f"there is no built-in data called {name!r}; {guess}there are {', '.join(BUILTINS)}"
         )
     one, match = found
-    return one, Asked(name, match.groupdict(), **rest)
+    return one, SetRequest(name, match.groupdict(), **rest)

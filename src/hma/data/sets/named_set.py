@@ -1,22 +1,22 @@
-"""What a data set with a name says of itself."""
+"""A data set with a name, and what a user asks of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hma.data.options import PreparationOptions
+from hma.data.preparation import PreparationOptions
+from hma.data.prepared import Prepared
 from hma.data.source import Source
-from hma.data.task_from_source import Prepared
 from hma.errors import UserError
 
 
 @dataclass(frozen=True)
-class Asked:
+class SetRequest:
     """What a user wants of a data set.
 
     Args:
         name: As the user wrote it.
-        found: The named groups of its pattern.
+        groups: The named groups of its pattern.
         seed: Decides the split, and all else that is left to chance.
         data_root: Where the data is; ``$HMA_DATA`` or the cache folder if not given.
         download: Whether it may be fetched.
@@ -25,7 +25,7 @@ class Asked:
     """
 
     name: str
-    found: Mapping[str, str | None]
+    groups: Mapping[str, str | None]
     seed: int = 0
     data_root: Path | None = None
     download: bool = False
@@ -41,7 +41,7 @@ class Asked:
 
     def number(self, group: str) -> int | None:
         """Return the number of training labels per class that the name asks for, if it does."""
-        text = self.found.get(group)
+        text = self.groups.get(group)
         if text is not None and int(text) < 1:
             raise UserError(f"{self.name} must ask for at least 1 label per class")
         return None if text is None else int(text)
@@ -60,5 +60,5 @@ class NamedSet:
 
     written: tuple[str, ...]
     pattern: str
-    prepare: Callable[[Asked], Prepared]
-    open: Callable[[Asked], Source] | None = None
+    prepare: Callable[[SetRequest], Prepared]
+    open: Callable[[SetRequest], Source] | None = None

@@ -1,17 +1,13 @@
 """Molecules of the Open Graph Benchmark, by name, with OGB's split by scaffold."""
 
 from difflib import get_close_matches
-from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from zipfile import BadZipFile, ZipFile
 
-from hma.data.graph.ogb_folder import OgbMolecules, Told
-from hma.data.location import data_folder, fetch, missing_data
-from hma.data.sets.named_set import Asked, NamedSet
-from hma.data.task_from_source import Prepared, prepare_splits
+from hma.data.graph.molecules import OgbMolecules, Told
+from hma.data.prepared import Prepared, prepare_splits
+from hma.data.sets.named_set import NamedSet, SetRequest
+from hma.data.storage import data_folder, fetch_archive, missing_data
 from hma.errors import UserError
-from hma.io.files import written_whole
 
 ADDRESS = "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/"
 YES_NO = ("molbace", "molbbbp", "molclintox", "molhiv", "molmuv", "molpcba", "molsider",
@@ -19,6 +15,7 @@ YES_NO = ("molbace", "molbbbp", "molclintox", "molhiv", "molmuv", "molpcba", "mo
 NUMBERS = ("molesol", "molfreesolv", "mollipo")
 """Data sets whose labels are numbers."""
 ENDINGS = (".csv.gz", ".md")
+LAST = Path("split", "scaffold", "test.csv.gz")
 
 
 def ogb_source(
@@ -44,51 +41,35 @@ def ogb_source(
             f"{', '.join((*YES_NO, *NUMBERS))}"
         )
     folder = data_folder(data_root) / f"ogbg_{name}"
-    if not (folder / "split" / "scaffold" / "test.csv.gz").exists():
+    if not (folder / LAST).exists():
         address = f"{ADDRESS}{name.removeprefix('mol')}.zip"
         if not download:
             raise missing_data(f"ogb:{name}", folder, address)
-        _fetch_ogb(address, folder)
+        fetch_archive(address, folder, _place, LAST)
     return OgbMolecules(folder, numbers=name in NUMBERS, told=told)
 
 
-def _fetch_ogb(address: str, folder: Path) -> None:
-    with TemporaryDirectory() as temporary:
-        packed = Path(temporary) / "molecules.zip"
-        fetch(address, packed)
-        try:
-            with ZipFile(BytesIO(packed.read_bytes())) as file:
-                inside = {
-                    Path(*Path(member).parts[1:]): file.read(member)
-                    for member in file.namelist()
-                    if member.endswith(ENDINGS) and ".." not in Path(member).parts
-                }
-        except BadZipFile as error:
-            raise UserError(f"{address} is damaged: {error}; try again later") from error
-    last = Path("split", "scaffold", "test.csv.gz")  # a folder without it counts as missing
-    if last not in inside:
-        raise UserError(f"{address} does not hold {last}, but {sorted(map(str, inside))}")
-    for place in sorted(inside, key=lambda place: place == last):
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / place) as target:
-            target.write_bytes(inside[place])
+def _place(member: Path) -> Path | None:
+    """Return where a file of OGB's archive goes: below the folder, without that of the archive."""
+    own = member.name.endswith(ENDINGS) and ".." not in member.parts
+    return Path(*member.parts[1:]) if own else None
 
 
-def _source(asked: Asked) -> OgbMolecules:
-    name = asked.found["name"] or ""
-    return ogb_source(name, asked.data_root, download=asked.download, told=asked.told)
+def _source(request: SetRequest) -> OgbMolecules:
+    name = request.groups["name"] or ""
+    return ogb_source(name, request.data_root, download=request.download, told=request.told)
 
 
-def _prepared(asked: Asked) -> Prepared:
-    source = _source(asked)
+def _prepare(request: SetRequest) -> Prepared:
+    source = _source(request)
     return prepare_splits(
         source,
         source.scaffolds(),
         classes=source.label_names,
-        seed=asked.seed,
-        facts={"split": "by scaffold, as OGB gives it", "seed": asked.seed},
-        options=asked.options,
+        seed=request.seed,
+        facts={"split": "by scaffold, as OGB gives it", "seed": request.seed},
+        options=request.options,
     )
 
 
-SET = NamedSet(("ogb:molbace", "ogb:molhiv"), r"ogb:(?P<name>[\w-]{1,100})", _prepared, _source)
+SETS = (NamedSet(("ogb:molbace", "ogb:molhiv"), r"ogb:(?P<name>[\w-]{1,100})", _prepare, _source),)

@@ -1,17 +1,13 @@
 """Data sets of the TU collection, by name."""
 
 from difflib import get_close_matches
-from io import BytesIO
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from zipfile import BadZipFile, ZipFile
 
-from hma.data.graph.tu_folder import GraphFolder, find_adjacency
-from hma.data.location import data_folder, fetch, missing_data
-from hma.data.sets.named_set import Asked, NamedSet
-from hma.data.task_from_source import Prepared, prepare
-from hma.errors import UserError
-from hma.io.files import written_whole
+from hma.data.graph.source import GraphFolder, find_adjacency
+from hma.data.prepared import Prepared, prepare
+from hma.data.sets.named_set import NamedSet, SetRequest
+from hma.data.storage import data_folder, fetch_archive, missing_data
 
 ADDRESS = "https://www.chrsmrrs.com/graphkerneldatasets/"
 VALIDATION, TEST = 0.1, 0.2
@@ -47,13 +43,21 @@ def tu_source(name: str, data_root: Path | None = None, *, download: bool = Fals
     if find_adjacency(folder) is None:
         address = f"{ADDRESS}{name}.zip"
         if not download:
-            raise missing_data(f"tu:{name}", folder / "raw", address, *_near(name, folder.parent))
-        _fetch_tu(address, name, folder / "raw")
+            raise missing_data(
+                f"tu:{name}", folder / "raw", address, *_find_near(name, folder.parent)
+            )
+        fetch_archive(address, folder / "raw", partial(_place, name), Path(f"{name}_A.txt"))
     return GraphFolder(folder)
 
 
-def _near(name: str, beside: Path) -> list[str]:
-    """Return the name that was probably meant, if another: of data that is there, or of any."""
+def _place(name: str, member: Path) -> Path | None:
+    """Return where a file of an archive goes: the texts of the data set, without their folder."""
+    own = member.name.startswith(f"{name}_") and member.suffix == ".txt"
+    return Path(member.name) if own else None
+
+
+def _find_near(name: str, beside: Path) -> list[str]:
+    """Return the data set that was probably meant: one on disk, or a well-known one."""
     there = [path.name for path in beside.glob("*")]
     known = {one.lower(): one for one in (*SHORT, *WELL_KNOWN, *there)}
     if name in WELL_KNOWN:
@@ -61,42 +65,22 @@ def _near(name: str, beside: Path) -> list[str]:
     return [known[one] for one in get_close_matches(name.lower(), known, n=1)]
 
 
-def _fetch_tu(address: str, name: str, folder: Path) -> None:
-    with TemporaryDirectory() as temporary:
-        packed = Path(temporary) / f"{name}.zip"
-        fetch(address, packed)
-        try:
-            with ZipFile(BytesIO(packed.read_bytes())) as file:
-                members = {Path(member).name: member for member in file.namelist()}
-                texts = {
-                    inside: file.read(member)
-                    for inside, member in members.items()
-                    if inside.startswith(f"{name}_") and inside.endswith(".txt")
-                }
-        except BadZipFile as error:
-            raise UserError(f"{address} is damaged: {error}; try again later") from error
-    edges = f"{name}_A.txt"
-    if edges not in texts:
-        raise UserError(f"{address} does not hold {edges}, but {sorted(members)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    # the file of edges comes last: a folder without it counts as missing
-    for inside in sorted(texts, key=lambda inside: inside == edges):
-        with written_whole(folder / inside) as target:
-            target.write_bytes(texts[inside])
+def _source(request: SetRequest) -> GraphFolder:
+    return tu_source(request.groups["name"] or "", request.data_root, download=request.download)
 
 
-def _source(asked: Asked) -> GraphFolder:
-    return tu_source(asked.found["name"] or "", asked.data_root, download=asked.download)
+def _prepare(request: SetRequest) -> Prepared:
+    source = _source(request)
+    return prepare(
+        source, seed=request.seed, validation=VALIDATION, test=TEST, options=request.options
+    )
 
 
-def _prepared(asked: Asked) -> Prepared:
-    source = _source(asked)
-    return prepare(source, seed=asked.seed, validation=VALIDATION, test=TEST, options=asked.options)
-
-
-SET = NamedSet(
-    ("tu:NAME",),
-    r"tu:(?P<name>[\w-]{1,100})",
-    _prepared,
-    _source,
+SETS = (
+    NamedSet(
+        ("tu:NAME",),
+        r"tu:(?P<name>[\w-]{1,100})",
+        _prepare,
+        _source,
+    ),
 )

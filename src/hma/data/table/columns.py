@@ -1,27 +1,229 @@
 """Columns of a table: how each becomes numbers."""
 
 import math
+import re
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.data.labels import label_text
-from hma.data.options import PreparationOptions
-from hma.data.table.dates import DAY, FORMATS, ISO, DateColumn, dates, days_of, fit_date, formats_of
+from hma.data.labels import label_text, mean_and_std
+from hma.data.preparation import PreparationOptions
 from hma.errors import UserError
 from hma.extras import needed
-from hma.io.json_files import Default, checked
+from hma.io.json_files import dataclass_from_json
 
+ISO = "ISO8601"
+DAYS = ("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y",
+        "%d/%m/%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y")  # fmt: skip
+CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+FORMATS = (ISO, *(day + clock for day in DAYS for clock in CLOCKS))
+"""How dates may be written; of two that fit, the first is taken."""
+LIKE_A_DATE = re.compile(r"(?=.*\d\d)(?=.*[-/. ])[\w:,./+ -]{6,40}")
+"""Spares all the other words the many formats."""
+LIKE_ISO = re.compile(r"\d{4}([-.])\d\d\1\d\d([T ].+)?|(1[89]|20)\d\d-\d\d")
+"""Spares codes such as 1200-5, which pandas takes for dates too."""
+TRIED = 20
+"""Cells that rule out most formats."""
+DAY, YEAR = 86400.0, 365.2425
+MONTHS = (6.5, math.sqrt((12**2 - 1) / 12))
+"""Mean and deviation of the numbers of the months."""
 Series = Any
 """A ``pandas.Series``; pandas carries no types."""
 Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class NumberColumn:
+class Column(ABC):
+    """A column of a table: what the training rows say of it, and how its cells become numbers.
+
+    Args:
+        name: Name of the column.
+    """
+
+    name: str
+
+    kind: ClassVar[str]
+    """What the column is, in JSON."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Values per row."""
+
+    @abstractmethod
+    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+        """Write the values of the column into ``out``, ``(N, width)``, which holds zeros."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything in JSON values."""
+        own = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        return {"kind": self.kind, **own}
+
+    def _expect_moments(self, mean: str, std: str) -> None:
+        """Raise unless the fields ``mean`` and ``std`` are finite, and the second is above 0."""
+        pair = getattr(self, mean), getattr(self, std)
+        if not (math.isfinite(pair[0]) and 0 < pair[1] < math.inf):
+            raise ValueError(f"column {self.name!r} has {mean} {pair[0]} and {std} {pair[1]}")
+
+
+@dataclass(frozen=True)
+class DateColumn(Column):
+    """A column of dates as numbers, all 0 where missing.
+
+    They are: elapsed days and the year, standardised; the month; sine and cosine of the day of the
+    year; the weekday, one-hot from Monday on; where training rows have one, sine and cosine of the
+    time of day.
+
+    Args:
+        name: Name of the column.
+        format: How the dates are written, one of ``FORMATS``.
+        mean, std: Of the days since 1970, over the training rows.
+        year_mean, year_std: Of the years.
+        clock: Whether there is a time of day.
+        indicator: Whether a last value says that the date is missing.
+    """
+
+    format: str
+    mean: float
+    std: float
+    year_mean: float
+    year_std: float
+    clock: bool
+    indicator: bool
+
+    kind = "date"
+
+    def __post_init__(self) -> None:
+        self._expect_moments("mean", "std")
+        self._expect_moments("year_mean", "year_std")
+        if self.format not in FORMATS:
+            raise ValueError(f"column {self.name!r} has an unknown format, {self.format!r}")
+
+    @property
+    def width(self) -> int:
+        """Values per row."""
+        return 12 + 2 * self.clock + self.indicator
+
+    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+        """Write the values of the column into ``out``, ``(N, width)``, which holds zeros."""
+        when = self._dates(column, rows)
+        known = when.notna().to_numpy()
+        at = when[known].dt
+        clock = (when[known] - at.normalize()).dt.total_seconds().to_numpy() / DAY
+        day = 2 * math.pi * (at.day_of_year.to_numpy() - 1 + clock) / YEAR
+        values = [
+            (days_of(when)[known] - self.mean) / self.std,
+            (at.year.to_numpy() - self.year_mean) / self.year_std,
+            (at.month.to_numpy() - MONTHS[0]) / MONTHS[1],
+            np.sin(day),
+            np.cos(day),
+            *(at.day_of_week.to_numpy() == weekday for weekday in range(7)),
+        ]
+        if self.clock:
+            values += [np.sin(2 * math.pi * clock), np.cos(2 * math.pi * clock)]
+        out[np.flatnonzero(known), : len(values)] = np.stack(values, axis=1)
+        if self.indicator:
+            out[:, -1] = ~known
+
+    def _dates(self, column: Series, rows: RowNumbers) -> Series:
+        when = dates(column, self.format)
+        wrong = when.isna().to_numpy() & column.notna().to_numpy()
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise UserError(
+                f"column {self.name!r} has {str(column.iloc[place])!r} in row {rows[place]} "
+                f"(counted from 0), as in {int(wrong.sum())} of {len(wrong)} rows, but it is a "
+                f"column of dates such as {self.example}; correct it or leave it empty"
+            )
+        return when
+
+    @property
+    def example(self) -> str:
+        """A date as the column has them."""
+        return "2024-01-31" if self.format == ISO else f"31 January 2024 as {self.format!r}"
+
+
+def fit_date(name: str, column: Series, format: str) -> DateColumn:
+    """Learn from training rows; ``format`` is that of their dates."""
+    when = dates(column, format)
+    known = when.dropna()
+    days, years = days_of(known), known.dt.year.to_numpy().astype(np.float64)
+    return DateColumn(
+        name,
+        format,
+        mean=float(days.mean()),
+        std=float(days.std()) or 1.0,
+        year_mean=float(years.mean()),
+        year_std=float(years.std()) or 1.0,
+        clock=bool((known != known.dt.normalize()).any()),
+        indicator=len(known) < len(column),
+    )
+
+
+def formats_of(known: Series) -> list[str]:
+    """Return every format in which all cells are dates; none if they are not dates.
+
+    Args:
+        known: Cells that are not missing.
+    """
+    types = needed("pandas", "dates").api.types
+    if types.is_datetime64_any_dtype(known.dtype):
+        return [ISO]
+    if types.is_numeric_dtype(known.dtype):
+        return []
+    first = known.iloc[:TRIED]
+    if not all(LIKE_A_DATE.fullmatch(str(cell)) for cell in first):
+        return []
+    whole = all(LIKE_ISO.fullmatch(str(cell)) for cell in first)
+    ways = FORMATS if whole else FORMATS[1:]
+    fits = [format for format in ways if dates(first, format).notna().all()]
+    return [format for format in fits if dates(known, format).notna().all()]
+
+
+def dates(column: Series, format: str) -> Series:
+    """Return the dates in a column, NaT where there is none in that format; zones become UTC."""
+    pandas = needed("pandas", "dates")
+    when = pandas.to_datetime(column, format=format, errors="coerce", utc=True)
+    return when.dt.tz_localize(None)
+
+
+def days_of(when: Series) -> Floats:
+    """Return the days since 1970, NaN where missing."""
+    start = needed("pandas", "dates").Timestamp(0)
+    days: Floats = (when - start).dt.total_seconds().to_numpy("float64") / DAY
+    return days
+
+
+def parse_times(name: str, column: Series, rows: RowNumbers) -> Floats:
+    """Return a column of numbers or dates as numbers that order the rows.
+
+    Args:
+        name: Name of the column, for messages.
+        column: Its cells.
+        rows: Their rows in the table.
+    """
+    known = column.dropna()
+    formats = formats_of(known) if len(known) == len(column) else []
+    if formats:
+        return days_of(dates(column, formats[0]))
+    values = _as_numbers(column)
+    if np.isfinite(values).all():
+        return values
+    read = [np.isfinite(values), *(dates(column, way).notna().to_numpy() for way in FORMATS)]
+    wrong = int(max(read, key=np.sum).argmin())
+    said = "nothing" if column.isna().iloc[wrong] else repr(str(column.iloc[wrong]))
+    raise UserError(
+        f"time column {name!r} has {said} in row {rows[wrong]} (counted from 0), which is no time: "
+        "all of it must be numbers, or dates written in one way such as 2024-01-31"
+    )
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
     """A column of numbers: ``(value - mean) / std``, 0 where missing.
 
     Args:
@@ -30,17 +232,21 @@ class NumberColumn:
         indicator: Whether a second value says that the first is missing.
     """
 
-    name: str
     mean: float
     std: float
     indicator: bool
+
+    kind = "number"
+
+    def __post_init__(self) -> None:
+        self._expect_moments("mean", "std")
 
     @property
     def width(self) -> int:
         """Values per row."""
         return 1 + self.indicator
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: Rows) -> None:
+    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
         """Write the values of the column into ``out``, ``(N, width)``."""
         values = numbers(self.name, column, rows)
         missing = np.isnan(values)
@@ -59,13 +265,9 @@ class NumberColumn:
         if self.indicator:
             out[:, 1] = missing
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON values."""
-        return {"kind": "number", **asdict(self)}
-
 
 @dataclass(frozen=True)
-class CategoryColumn:
+class CategoryColumn(Column):
     """A column of categories, one-hot; a category not seen in training is all zeros.
 
     Args:
@@ -75,17 +277,18 @@ class CategoryColumn:
         rare: Training categories left out because there are too many.
     """
 
-    name: str
     values: tuple[str, ...]
     missing: bool
     rare: int = 0
+
+    kind = "category"
 
     @property
     def width(self) -> int:
         """Values per row."""
         return len(self.values) + self.missing
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: Rows) -> None:
+    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
         """Write the one-hot rows into ``out``, ``(N, width)``, which holds zeros."""
         pandas = needed("pandas", "reading a table")
         gone = column.isna().to_numpy()
@@ -95,30 +298,23 @@ class CategoryColumn:
         seen = codes >= 0
         out[np.flatnonzero(seen), codes[seen]] = 1.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON values."""
-        return {"kind": "category", **asdict(self), "values": list(self.values)}
-
 
 @dataclass(frozen=True)
-class EmptyColumn:
+class EmptyColumn(Column):
     """A column without a value in the training rows: left out."""
 
-    name: str
-    width: int = 0
+    kind = "empty"
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: Rows) -> None:
+    @property
+    def width(self) -> int:
+        """No values."""
+        return 0
+
+    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
         """Write nothing."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything in JSON values."""
-        return {"kind": "empty", "name": self.name}
 
-
-Column = NumberColumn | CategoryColumn | DateColumn | EmptyColumn
-
-
-def fit_column(name: str, column: Series, rows: Rows, options: PreparationOptions) -> Column:
+def fit_column(name: str, column: Series, rows: RowNumbers, options: PreparationOptions) -> Column:
     """Learn from training rows what a column is."""
     known = column.dropna()
     if len(known) == 0:
@@ -137,53 +333,23 @@ def fit_column(name: str, column: Series, rows: Rows, options: PreparationOption
     return CategoryColumn(name, tuple(kept), len(known) < len(column), len(ranked) - len(kept))
 
 
-COLUMNS: dict[str, tuple[type[Column], dict[str, Any]]] = {
-    "number": (NumberColumn, {"name": str, "mean": float, "std": float, "indicator": bool}),
-    "category": (
-        CategoryColumn,
-        {"name": str, "values": list[str], "missing": bool, "rare": Default(int, 0)},
-    ),
-    "date": (
-        DateColumn,
-        {
-            "name": str,
-            "format": Literal[FORMATS],
-            "mean": float,
-            "std": float,
-            "year_mean": float,
-            "year_std": float,
-            "clock": bool,
-            "indicator": bool,
-        },
-    ),
-    "empty": (EmptyColumn, {"name": str}),
+COLUMNS: dict[str, type[Column]] = {
+    one.kind: one for one in (NumberColumn, CategoryColumn, DateColumn, EmptyColumn)
 }
-"""Kinds of columns and what they look like in JSON."""
 
 
 def column_from_json(values: dict[str, Any]) -> Column:
     """Return the column that ``to_json`` wrote, or raise a ``ValueError``."""
-    if values.get("kind") not in COLUMNS:
-        raise ValueError(f"a column has an unknown kind, {values.get('kind')!r}")
-    made, shape = COLUMNS[values["kind"]]
-    whole = checked(values, shape, where="a column")
-    given = {name: whole[name] for name in shape}
-    if "values" in given:
-        given["values"] = tuple(given["values"])
-    for mean, std in (("mean", "std"), ("year_mean", "year_std")):
-        if std in given and not (math.isfinite(given[mean]) and 0 < given[std] < math.inf):
-            raise ValueError(
-                f"column {given['name']!r} has {mean} {given[mean]} and {std} {given[std]}"
-            )
-    return made(**given)
+    own = dict(values)
+    kind = own.pop("kind", None)
+    if not isinstance(kind, str) or kind not in COLUMNS:
+        raise ValueError(f"a column has an unknown kind, {kind!r}")
+    return dataclass_from_json(COLUMNS[kind], own, where="a column")
 
 
-def numbers(name: str, column: Series, rows: Rows) -> Floats:
-    """Return a column as float64, NaN where missing; a text that is no number is refused."""
-    pandas = needed("pandas", "reading a table")
-    if pandas.api.types.is_datetime64_any_dtype(column.dtype):  # seconds, for older preparations
-        return days_of(dates(column, ISO)) * DAY
-    values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy("float64", na_value=np.nan)
+def numbers(name: str, column: Series, rows: RowNumbers) -> Floats:
+    """Return a column as float64, NaN where missing; raise if a text is not a number."""
+    values = _as_numbers(column)
     wrong = (np.isnan(values) & column.notna().to_numpy()) | np.isinf(values)
     if wrong.any():
         place = int(wrong.argmax())
@@ -195,6 +361,20 @@ def numbers(name: str, column: Series, rows: Rows) -> Floats:
     return values
 
 
+def are_numbers(known: Series) -> NDArray[np.bool_]:
+    """Tell which cells are numbers, infinite ones included."""
+    return ~np.isnan(_as_numbers(known))
+
+
+def _as_numbers(column: Series) -> Floats:
+    """Return a column as float64, NaN where a cell is not a number; dates are not numbers."""
+    pandas = needed("pandas", "reading a table")
+    if pandas.api.types.is_datetime64_any_dtype(column.dtype):
+        return np.full(len(column), np.nan)
+    values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy("float64", na_value=np.nan)
+    return values
+
+
 def texts(column: Series) -> list[str]:
     """Return a column as text, empty where missing; whole numbers have no decimal point."""
     return [label_text(cell) or "" for cell in cells(column)]
@@ -203,26 +383,3 @@ def texts(column: Series) -> list[str]:
 def cells(column: Series) -> list[Any]:
     """Return the values of a column, None where missing."""
     return [None if gone else value for value, gone in zip(column, column.isna(), strict=True)]
-
-
-def mean_and_std(values: Floats) -> tuple[float, float]:
-    """Return mean and standard deviation without overflow; 1 for the deviation of a constant.
-
-    Example:
-        >>> mean_and_std(np.array([0.0, 4.0])), mean_and_std(np.array([7.0, 7.0]))
-        ((2.0, 2.0), (7.0, 1.0))
-    """
-    if values.min() == values.max():
-        return float(values[0]), 1.0
-    scale = float(np.abs(values).max())
-    mean, std = float((values / scale).mean()), float((values / scale).std())
-    return mean * scale, std * scale or 1.0
-
-
-def are_numbers(known: Series) -> NDArray[np.bool_]:
-    """Tell of each cell whether it is a number, infinite ones too."""
-    pandas = needed("pandas", "reading a table")
-    if pandas.api.types.is_datetime64_any_dtype(known.dtype):
-        return np.zeros(len(known), dtype=bool)
-    found: NDArray[np.bool_] = pandas.to_numeric(known, errors="coerce").notna().to_numpy()
-    return found

@@ -2,30 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from hma.data.labels import listed
-from hma.data.options import PreparationOptions
-from hma.data.preparation import Preparation, RowsOf
-from hma.data.source import Source, expect_kind
+from hma.data.preparation import Preparation, PreparationOptions, Selection
+from hma.data.source import Source
 from hma.data.table.columns import (
     CategoryColumn,
     Column,
+    DateColumn,
     EmptyColumn,
     NumberColumn,
     column_from_json,
     fit_column,
 )
-from hma.data.table.dates import DateColumn
-from hma.data.table.files import CHUNK, Frame, TableRows
+from hma.data.table.source import CHUNK, Frame, TableSource
 from hma.data.table.suspicious import suspicious
 from hma.data.task import Batch, InMemory
 from hma.errors import UserError
-from hma.io.json_files import Default
 from hma.targets import Target
 
 
@@ -45,11 +43,6 @@ class TablePreparation(Preparation):
 
     kind = "table"
     unlabelled = "name the column of the labels with --target"
-    fields_in_json: ClassVar = {
-        "label_columns": Default(list[str], []),
-        "columns": list[dict[str, Any]],
-        "dropped": Default(list[str], []),
-    }
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,7 +51,7 @@ class TablePreparation(Preparation):
 
     def split(self, source: Source, places: Sequence[int] | None = None) -> InMemory:
         """Return rows of a table, in memory."""
-        table = self._checked(source)
+        table = self._expect_fitting(source)
         frame = table.frame if places is None else table.rows_at(places)
         rows = np.arange(len(frame)) if places is None else np.asarray(places)
         x = torch.from_numpy(self.values(frame, rows))
@@ -66,13 +59,13 @@ class TablePreparation(Preparation):
 
     def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
         """Yield the rows in order, reading the file as it goes."""
-        table = self._checked(source)
+        table = self._expect_fitting(source)
         first = 0
         for frame in table.chunks(-(-CHUNK // batch_size) * batch_size):
             ids = torch.arange(first, first + len(frame))
             x = torch.from_numpy(self.values(frame, ids.numpy()))
             labels = table.chunk_labels(frame, first)
-            y = self.target.unknown(len(ids)) if labels is None else self.encoded(labels, table)
+            y = self.target.unknown(len(ids)) if labels is None else self.encode(labels, table)
             for part in torch.split(torch.arange(len(frame)), batch_size):
                 yield Batch(x[part], y[part], ids[part])
             first += len(frame)
@@ -91,9 +84,8 @@ class TablePreparation(Preparation):
             first += column.width
         return out
 
-    def _checked(self, source: Source) -> TableRows:
-        expect_kind(source, self.kind)
-        table = cast("TableRows", source)
+    def _expect_fitting(self, source: Source) -> TableSource:
+        table = TableSource.expect(source)
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             extra = self._unknown(table)
@@ -110,24 +102,24 @@ class TablePreparation(Preparation):
         names = (column.name for column in self.columns)
         return frozenset((*names, *self.label_columns, *self.dropped))
 
-    def _unknown(self, table: TableRows) -> list[str]:
+    def _unknown(self, table: TableSource) -> list[str]:
         known = self.known_columns
         return [name for name in (*table.columns, *table.ignored) if name not in known]
 
     def notes(self, source: Source) -> list[str]:
         """Say which columns are ignored because the training table had none of them."""
-        extra = self._unknown(self._checked(source))
+        extra = self._unknown(self._expect_fitting(source))
         if not extra:
             return []
         several = "columns" if len(extra) > 1 else "column"
         return [f"ignored {several} {listed(extra, 30)}, which the training table does not have"]
 
-    def suspicions(self, train: RowsOf, validation: RowsOf) -> list[str]:
+    def suspicions(self, train: Selection, validation: Selection) -> list[str]:
         """Return a line for each column that may not be what it is taken for."""
         return suspicious(self.columns, train, validation)
 
     def facts(self) -> dict[str, Any]:
-        """Say what is done to which columns."""
+        """Return what is done to which columns."""
         dates = {c.name: c.format for c in self.columns if isinstance(c, DateColumn)}
         return {
             "numbers": [c.name for c in self.columns if isinstance(c, NumberColumn)],
@@ -144,17 +136,10 @@ class TablePreparation(Preparation):
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """Return what :meth:`to_json` wrote; ``target`` is how one column was written before."""
-        if isinstance(values.get("target"), str):
-            values = {"label_columns": [values["target"]], **values}
-        return super().from_json(values)
-
-    @classmethod
-    def _revived(cls, name: str, value: Any) -> Any:
+    def _revive(cls, name: str, value: Any) -> Any:
         if name == "columns":
             return tuple(column_from_json(column) for column in value)
-        return super()._revived(name, value)
+        return super()._revive(name, value)
 
     @classmethod
     def fit(
@@ -166,7 +151,7 @@ class TablePreparation(Preparation):
         options: PreparationOptions,
     ) -> Self:
         """Learn from the rows at ``places`` what to do with each column."""
-        table = cast("TableRows", source)
+        table = TableSource.expect(source)
         table.expect_columns("categorical", options.categorical)
         table.expect_columns("drop", options.drop)
         rows = np.asarray(places)

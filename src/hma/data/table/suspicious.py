@@ -1,21 +1,29 @@
-"""Columns that may not be what they are taken for: a line for each, told before training."""
+"""Columns that may not be what they seem: ids, typos, leaks; a line for each before training."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from shlex import quote
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hma.data.labels import class_names, encode, is_quantity, listed
-from hma.data.preparation import RowsOf
-from hma.data.table.columns import CategoryColumn, Column, NumberColumn, are_numbers, numbers, texts
-from hma.data.table.dates import DateColumn, dates, formats_of
-from hma.data.table.files import Frame, TableRows
+from hma.data.labels import ClassLabels, LabelKind, NumberLabels, listed
+from hma.data.preparation import Selection
+from hma.data.table.columns import (
+    CategoryColumn,
+    Column,
+    DateColumn,
+    NumberColumn,
+    are_numbers,
+    dates,
+    formats_of,
+    numbers,
+    texts,
+)
+from hma.data.table.source import Frame, TableSource
 from hma.extras import needed
-from hma.targets import Classes, Number
 
 FEWEST_ROWS = 20
 """Rows below which any column may have distinct values, or fit the target, by chance."""
@@ -32,7 +40,7 @@ COMMON_CLASS = 0.9
 BINS = 32
 
 
-def suspicious(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> list[str]:
+def suspicious(columns: Sequence[Column], train: Selection, validation: Selection) -> list[str]:
     """Return a line for each column that may not be what it is taken for.
 
     Args:
@@ -40,11 +48,11 @@ def suspicious(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> 
         train: The rows they were fitted on.
         validation: Rows that a column which gives the target away must answer.
     """
-    table = cast("TableRows", train.source)
+    table = TableSource.expect(train.source)
     frame = table.frame.iloc[list(train.places)]
     constant = [column.name for column in columns if _is_constant(column, frame)]
     told = [column for column in columns if column.width and column.name not in constant]
-    lines = [*_quantity(train), *_constants(constant), *_duplicates(told, frame)]
+    lines = [*_label_lines(train), *_constants(constant), *_duplicates(told, frame)]
     for column in told:
         cells = frame[column.name]
         lines += [*_typo(column, table.frame[column.name])] or [*_identity(column, cells)]
@@ -55,16 +63,12 @@ def suspicious(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> 
     return lines
 
 
-def _quantity(train: RowsOf) -> Iterator[str]:
-    """Yield a line where the classes are probably values of a quantity."""
-    if train.source.label_kind != Classes.kind:
-        return
-    names = class_names([(train.source.labels or ())[place] for place in train.places])
-    if is_quantity(names):
-        yield (
-            f"{train.source.labels_from}: {len(names)} numbers taken as classes, a quantity? Then "
-            "use --task regression"
-        )
+def _label_lines(train: Selection) -> Iterator[str]:
+    """Yield a line where the labels are probably of another kind."""
+    labels = train.source.labels or ()
+    raw = [labels[place] for place in train.places]
+    if line := train.source.label_kind.suspicion(raw, train.source.labels_from):
+        yield line
 
 
 def _is_constant(column: Column, frame: Frame) -> bool:
@@ -88,7 +92,7 @@ def _duplicates(columns: Sequence[Column], frame: Frame) -> Iterator[str]:
 
 
 def _typo(column: Column, cells: Any) -> Iterator[str]:
-    """Yield a line for words that all but a few cells of the table show to be numbers or dates."""
+    """Yield a line for columns taken as words though all but a few cells are numbers or dates."""
     if not isinstance(column, CategoryColumn):
         return
     known = cells.notna().to_numpy()
@@ -112,7 +116,7 @@ def _typo(column: Column, cells: Any) -> Iterator[str]:
 
 
 def _no_dates(cells: Any, known: NDArray[np.bool_], formats: Sequence[str]) -> NDArray[np.int64]:
-    """Return which cells are no dates in the format that fits most, none if that is no format."""
+    """Return which cells are not dates in the format that fits best; all if there is no format."""
     missed = [np.flatnonzero(dates(cells, way).isna().to_numpy() & known) for way in formats]
     return min(missed, key=len, default=np.flatnonzero(known))
 
@@ -147,7 +151,7 @@ def _are_sentences(cells: Any) -> bool:
 
 
 def _order(column: Column, cells: Any) -> Iterator[str]:
-    """Yield a line where it is not certain whether the day or the month comes first."""
+    """Yield a line if either the day or the month may come first."""
     if isinstance(column, DateColumn) and len(formats_of(cells.dropna())) > 1:
         yield (
             f"column {column.name!r}: dates such as {str(cells.dropna().iloc[0])!r} are read with "
@@ -155,64 +159,64 @@ def _order(column: Column, cells: Any) -> Iterator[str]:
         )
 
 
-def _leaks(columns: Sequence[Column], train: RowsOf, validation: RowsOf) -> Iterator[str]:
+def _leaks(columns: Sequence[Column], train: Selection, validation: Selection) -> Iterator[str]:
     """Yield a line for each column that all but gives the target away."""
-    kind = train.source.label_kind
-    if kind not in (Classes.kind, Number.kind) or len(validation.places) < FEWEST_ROWS:
+    find = LEAKS.get(type(train.source.label_kind))
+    if find is None or len(validation.places) < FEWEST_ROWS:
         return
-    frames = [cast("TableRows", rows.source).rows_at(rows.places) for rows in (train, validation)]
-    raw = [[(rows.source.labels or ())[place] for place in rows.places]
-           for rows in (train, validation)]  # fmt: skip
-    names = class_names(raw[0] + raw[1])
-    classes = [encode(labels, names).numpy() for labels in raw]
+    both = (train, validation)
+    frames = [TableSource.expect(rows.source).rows_at(rows.places) for rows in both]
+    labels = [[(rows.source.labels or ())[place] for place in rows.places] for rows in both]
+    kind, where = train.source.label_kind, train.source.labels_from
+    names = kind.names([*labels[0], *labels[1]], ())
+    y = [kind.encode(part, names, where).numpy() for part in labels]
     for column in columns:
-        cells = [frame[column.name] for frame in frames]
-        if kind == Number.kind:
-            if _correlation(column, cells[1], raw[1]) >= LEAK_CORRELATION:
-                yield f"column {column.name!r}: all but equal to the target; {_leak(column)}"
-            continue
-        right = _share_told(column, cells, classes)
-        if right is not None:
-            yield (
-                f"column {column.name!r}: alone it tells the class of {100 * right:.0f}% of the "
-                f"validation rows; {_leak(column)}"
-            )
+        if said := find(column, [frame[column.name] for frame in frames], y):
+            yield f"column {column.name!r}: {said}; {_leak(column)}"
 
 
-def _correlation(column: Column, cells: Any, labels: Sequence[str]) -> float:
-    if not isinstance(column, NumberColumn) or cells.isna().any():
-        return 0.0
-    values = numbers(column.name, cells, np.arange(len(cells)))
-    y = np.array(labels, dtype=np.float64)
-    if values.std() == 0 or y.std() == 0:
-        return 0.0
-    return abs(float(np.corrcoef(values, y)[0, 1]))
+def _equals_number(column: Column, cells: Sequence[Any], y: Sequence[NDArray[Any]]) -> str:
+    """Say so if a column all but equals the number of the validation rows."""
+    if not isinstance(column, NumberColumn) or cells[1].isna().any():
+        return ""
+    values = numbers(column.name, cells[1], np.arange(len(cells[1])))
+    if values.std() == 0 or y[1].std() == 0:
+        return ""
+    correlation = abs(float(np.corrcoef(values, y[1])[0, 1]))
+    return "all but equal to the target" if correlation >= LEAK_CORRELATION else ""
 
 
-def _share_told(
-    column: Column, cells: Sequence[Any], classes: Sequence[NDArray[np.int64]]
-) -> float | None:
-    """Return the share of validation rows that the column tells, if it gives the target away.
+def _tells_class(column: Column, cells: Sequence[Any], y: Sequence[NDArray[Any]]) -> str:
+    """Say how many validation rows a column classifies, if it gives their class away.
 
     A row gets the commonest class of the training rows with its value, or in its part of the
     column's range; of a value that is new, the commonest class of all.
     """
-    count = np.bincount(classes[0])
+    count = np.bincount(y[0])
     if isinstance(column, DateColumn) or count.max() > COMMON_CLASS * count.sum():
-        return None
+        return ""
     train, other = _values(column, cells)
     if train.max() >= len(train) / 4:  # as many values as rows tell anything
-        return None
+        return ""
     votes = np.zeros((max(train.max(), other.max()) + 1, len(count)))
-    np.add.at(votes, (train, classes[0]), 1.0)
+    np.add.at(votes, (train, y[0]), 1.0)
     told = np.where(votes.any(axis=1), votes.argmax(axis=1), count.argmax())
-    right = float((told[other] == classes[1]).mean())
-    in_train = float((told[train] == classes[0]).mean())
-    return right if in_train >= LEAK_TRAIN and right >= LEAK_VALIDATION else None
+    right = float((told[other] == y[1]).mean())
+    in_train = float((told[train] == y[0]).mean())
+    if in_train < LEAK_TRAIN or right < LEAK_VALIDATION:
+        return ""
+    return f"alone it tells the class of {100 * right:.0f}% of the validation rows"
+
+
+LEAKS: dict[type[LabelKind], Callable[[Column, Sequence[Any], Sequence[NDArray[Any]]], str]] = {
+    NumberLabels: _equals_number,
+    ClassLabels: _tells_class,
+}
+"""What says how a column gives labels of a kind away."""
 
 
 def _values(column: Column, cells: Sequence[Any]) -> list[NDArray[np.int64]]:
-    """Return a number for each different cell, or part of the range, in training and other rows."""
+    """Return an id for each distinct cell, or bin of the range, of training and other rows."""
     if isinstance(column, NumberColumn):
         train, other = (numbers(column.name, part, np.arange(len(part))) for part in cells)
         known = np.unique(train[~np.isnan(train)])

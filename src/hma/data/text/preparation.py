@@ -4,25 +4,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from hma.data.options import PreparationOptions
-from hma.data.preparation import Preparation
-from hma.data.source import Source, expect_kind
+from hma.data.preparation import Preparation, PreparationOptions
+from hma.data.source import Source
 from hma.data.task import Batch
-from hma.data.text.files import TextRows, present
-from hma.data.text.tokenizer import load_tokenizer, texts_wanted, vocabulary_of
+from hma.data.text.source import TextSource, expect_labels
+from hma.data.text.tokenizer import hash_vocabulary, load_tokenizer, texts_wanted
 from hma.errors import UserError
-from hma.io.json_files import Default
 from hma.targets import Target
 
 CHUNK = 1024
 
 
-class TokenRows:
+class TokenSplit:
     """A split of tokenised texts, padded to the longest of all, cut to the longest of a batch.
 
     Args:
@@ -68,12 +66,6 @@ class TextPreparation(Preparation):
 
     kind = "text"
     unlabelled = 'add "label" to every line'
-    fields_in_json: ClassVar = {
-        "encoder": str,
-        "max_length": int,
-        "vocabulary": str,
-        "lower_case": Default(bool, False),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,36 +80,34 @@ class TextPreparation(Preparation):
     @cached_property
     def _tokenizer(self) -> Any:
         tokenizer = load_tokenizer(self.encoder)
-        if vocabulary_of(tokenizer) != self.vocabulary:
+        if hash_vocabulary(tokenizer) != self.vocabulary:
             raise UserError(
                 f"the tokenizer in {self.encoder} has another vocabulary than at training; give "
                 "the encoder that was used then"
             )
         return tokenizer
 
-    def split(self, source: Source, places: Sequence[int] | None = None) -> TokenRows:
+    def split(self, source: Source, places: Sequence[int] | None = None) -> TokenSplit:
         """Return texts tokenised, in memory."""
-        expect_kind(source, self.kind)
-        texts = cast("TextRows", source).texts
+        texts = TextSource.expect(source).texts
         chosen = texts if places is None else [texts[place] for place in places]
         return self._rows(chosen, self.labels_of(source, places))
 
     def stream(self, source: Source, batch_size: int) -> Iterator[Batch]:
         """Yield the texts in order, reading the file as it goes."""
-        expect_kind(source, self.kind)
-        rows_in_order = cast("TextRows", source)
+        rows_in_order = TextSource.expect(source)
         lines, first = rows_in_order.lines(), 0
         while chunk := list(islice(lines, -(-CHUNK // batch_size) * batch_size)):
             labels = self.target.unknown(len(chunk))
             if rows_in_order.has_labels:
                 where = f"{source.name} from row {first} on" if first else source.name
-                labels = self.encoded(present([c.label for c in chunk], where, first), source)
+                labels = self.encode(expect_labels([c.label for c in chunk], where, first), source)
             rows = self._rows([line.text for line in chunk], labels)
             for places in torch.split(torch.arange(len(chunk)), batch_size):
                 yield rows.batch(places)._replace(ids=places + first)
             first += len(chunk)
 
-    def _rows(self, texts: Sequence[str], labels: Tensor) -> TokenRows:
+    def _rows(self, texts: Sequence[str], labels: Tensor) -> TokenSplit:
         tokens: list[list[int]] = []
         for first in range(0, len(texts), CHUNK):
             part = list(texts[first : first + CHUNK])
@@ -130,10 +120,10 @@ class TextPreparation(Preparation):
         padded = torch.full((len(tokens), longest), padding, dtype=torch.int32)
         for row, ids in enumerate(tokens):
             padded[row, : len(ids)] = torch.tensor(ids, dtype=torch.int32)
-        return TokenRows(padded, lengths, labels)
+        return TokenSplit(padded, lengths, labels)
 
     def facts(self) -> dict[str, Any]:
-        """Say what is done to the texts."""
+        """Return what is done to the texts."""
         lower = {"lower-cased first": True} if self.lower_case else {}
         return {"encoder": self.encoder, "tokens kept": self.max_length, **lower}
 
@@ -146,7 +136,7 @@ class TextPreparation(Preparation):
         target: Target,
         options: PreparationOptions,
     ) -> Self:
-        """Take the tokenizer of the encoder asked for; the rows teach it nothing."""
+        """Take the tokenizer of the chosen encoder; nothing is learned from the rows."""
         if options.encoder is None:
             raise UserError(
                 "text needs an encoder whose tokenizer cuts it: give the folder of a Hugging Face "
@@ -160,7 +150,7 @@ class TextPreparation(Preparation):
             classes,
             options.encoder,
             longest,
-            vocabulary_of(tokenizer),
+            hash_vocabulary(tokenizer),
             wanted.lower_case,
             target=target,
         )

@@ -1,4 +1,4 @@
-"""Tokenizers of encoders, loaded without running code of theirs."""
+"""Tokenizers of encoders, loaded without running code that comes with them."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def load_tokenizer(encoder: str, *, words: bool = False) -> Any:
     transformers = needed("transformers", "text")
     choices = {"add_prefix_space": True} if words else {}
     # a name is looked up in the cache first: given one, transformers asks the hub all the same
-    folder = found_folder(encoder)
+    folder = find_folder(encoder)
     try:
         return transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, **choices
@@ -39,12 +39,12 @@ def load_tokenizer(encoder: str, *, words: bool = False) -> Any:
         raise UserError(f"no tokenizer can be loaded from {folder}: {reason}") from error
 
 
-def found_folder(encoder: str) -> Path:
+def find_folder(encoder: str) -> Path:
     """Return the folder of an encoder that :func:`load_tokenizer` takes."""
-    return encoder_folder(encoder) if _is_folder(encoder) else _cached(encoder)
+    return encoder_folder(encoder) if _is_folder(encoder) else _find_cached(encoder)
 
 
-def _cached(name: str) -> Path:
+def _find_cached(name: str) -> Path:
     hub = needed("huggingface_hub", "an encoder by name")
     try:
         return encoder_folder(hub.snapshot_download(name, local_files_only=True))
@@ -89,8 +89,11 @@ def texts_wanted(encoder: str, tokenizer: Any) -> TextsWanted:
         encoder: Folder or name, as :func:`load_tokenizer` takes it.
         tokenizer: Its tokenizer.
     """
-    folder = found_folder(encoder)
-    said, model = _said(folder / "sentence_bert_config.json"), _said(folder / "config.json")
+    folder = find_folder(encoder)
+    said, model = (
+        _read_optional(folder / "sentence_bert_config.json"),
+        _read_optional(folder / "config.json"),
+    )
     limits = (
         said.get("max_seq_length"), tokenizer.model_max_length, model.get("max_position_embeddings")
     )  # fmt: skip
@@ -98,15 +101,15 @@ def texts_wanted(encoder: str, tokenizer: Any) -> TextsWanted:
     return TextsWanted(max(least, 1), said.get("do_lower_case") is True)
 
 
-def _said(path: Path) -> dict[str, Any]:
-    """Return what a file says; nothing where there is none."""
+def _read_optional(path: Path) -> dict[str, Any]:
+    """Return the values of a JSON file; nothing if there is no such file."""
     if not path.is_file():
         return {}
     found: dict[str, Any] = read_json(path, dict, remedy="restore the folder of the encoder")
     return found
 
 
-def vocabulary_of(tokenizer: Any) -> str:
+def hash_vocabulary(tokenizer: Any) -> str:
     """Return the SHA-256 of a tokenizer's vocabulary."""
     words = json.dumps(sorted(tokenizer.get_vocab().items()))
     return hashlib.sha256(words.encode()).hexdigest()

@@ -4,8 +4,7 @@ from functools import partial
 from typing import Literal, final, get_args
 
 from hma.data.draws import Words
-from hma.data.graph.store import GraphBatch
-from hma.data.graph.surgery import with_edges
+from hma.data.graph.store import GraphBatch, with_edges
 from hma.errors import UserError, wrong_choice
 from hma.methods.augmentation.changed_graphs import GraphChanging, changing, numbers_of_edges
 from hma.methods.learner import Learner, Method

@@ -3,8 +3,7 @@
 from typing import final
 
 from hma.data.draws import Words
-from hma.data.graph.store import GraphBatch
-from hma.data.graph.surgery import with_nodes
+from hma.data.graph.store import GraphBatch, with_nodes
 from hma.methods.augmentation.changed_graphs import (
     GraphChanging,
     changing,

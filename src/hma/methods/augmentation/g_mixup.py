@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Batch, GraphStore, Mixed, Split, Task
-from hma.data.graph.degrees import DegreeFeatures
-from hma.data.graph.store import Laid
-from hma.data.graph.surgery import joined
+from hma.data.graph.store import DegreeFeatures, Packed, joined
 from hma.errors import UserError
 from hma.methods.augmentation.changed_graphs import expect_graphs
 from hma.methods.augmentation.graphon import LaidGraphs, class_graphons, drawn, together
@@ -57,7 +55,7 @@ class WithNewGraphs:
     def __init__(self, split: Split, new: NewGraphs) -> None:
         self.split = split
         nodes, edges, edge_index = new.graphs
-        keys = {"edge_index": Laid(edge_index, edges, beside=True, step=nodes)}
+        keys = {"edge_index": Packed(edge_index, edges, beside=True, step=nodes)}
         self.store = GraphStore(nodes, keys)
         leading = new.share >= 0.5
         own = torch.where(leading, new.first, new.second).to(split.labels)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.data.draws import Words, mixed
-from hma.data.graph.store import GraphBatch
-from hma.data.graph.surgery import with_nodes
+from hma.data.graph.store import GraphBatch, with_nodes
 from hma.methods.augmentation.changed_graphs import (
     GraphChanging,
     changing,

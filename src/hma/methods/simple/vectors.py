@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.frozen import Frozen
-from hma.backbones.gnn.codes import features_of, multi_hot, width_of
+from hma.backbones.gnn.convolutions import features_of, multi_hot, width_of
 from hma.checks import expect_shape
 from hma.data import Task
 from hma.errors import UserError

@@ -6,7 +6,7 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.gnn.graph_batch import graphs_of
+from hma.backbones.gnn.encoder import graphs_of
 from hma.checks import feature_dim_of
 from hma.data import Task
 from hma.data.graph.store import starts_of

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hma.backbones.gnn.graph_batch import graphs_of
+from hma.backbones.gnn.encoder import graphs_of
 from hma.data.graph.store import starts_of
 from hma.errors import UserError
 from hma.extras import needed

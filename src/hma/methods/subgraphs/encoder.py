@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, cast, final, get_args
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.gnn.graph_batch import graphs_of
+from hma.backbones.gnn.encoder import graphs_of
 from hma.checks import feature_dim_of
 from hma.data import Task
 from hma.errors import UserError, wrong_choice
