@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks.suite import BENCHMARKS, run
 from hma.errors import UserError
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row in section.rows:
             table.add_row(*row)
         console.print(table)
-    with written_whole(given.output) as temporary:
+    with atomic_write(given.output) as temporary:
         temporary.write_text(report.to_json())
     console.print(f"wrote {given.output}")
 

@@ -8,9 +8,9 @@ from benchmarks.report import Row, Section
 from hma.backbones import GIN
 from hma.data import Split, Task, builtin
 from hma.errors import UserError
-from hma.methods import Method, drop_edge, drop_node, erm, g_mixup, subgraph
-from hma.methods.augmentation.g_mixup import laid_graphs
-from hma.methods.augmentation.graphon import class_graphons
+from hma.methods import Method, erm
+from hma.paper.rivals import drop_edge, drop_node, g_mixup, subgraph
+from hma.paper.rivals.g_mixup import class_graphons, laid_graphs
 from hma.training.timing import interleave
 
 DATA, QUICK_DATA = ("IMDB-BINARY", "REDDIT-BINARY"), ("IMDB-BINARY",)

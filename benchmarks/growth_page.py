@@ -13,7 +13,7 @@ from benchmarks.counts import forward_parts
 from benchmarks.machine import CHECKOUT
 from benchmarks.report import Report, Row, text
 from benchmarks.scaling import BASE
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.report.looks import COLOURS, SHAPES
 from hma.report.svg import Scale, picture, tag
 from hma.report.table.figures import standalone
@@ -182,7 +182,7 @@ def main() -> None:
     if report is not None:
         files[DRAWING] = drawing(report)
     for path, written in files.items():
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(written)
 
 

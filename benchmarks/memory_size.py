@@ -21,12 +21,10 @@ from torch import Tensor, nn
 
 import hma
 from benchmarks.machine import this_machine
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.memory.blocks import in_blocks
-from hma.memory.keyed_rows import KeyedRows
-from hma.memory.queue import MemoryRows
-from hma.vote.index import IndexedRows
-from hma.vote.search import BestRows
+from hma.memory.rows import KeyedRows, MemoryRows
+from hma.vote.search import BestRows, IndexedRows
 
 SIZES, QUICK_SIZES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 3_000)
 WIDTH, CLASSES, CLOUDS, WITHIN = 256, 10, 200, 24
@@ -252,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with TemporaryDirectory() as place:
                 reads += _part(read, rows, place)
             print(reads[-1], flush=True)
-    with written_whole(given.output) as temporary:
+    with atomic_write(given.output) as temporary:
         values = record | {"reads": reads, "used_rows": sizes[-1], "used": used}
         temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
     print(f"wrote {given.output}")

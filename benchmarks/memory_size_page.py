@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from benchmarks.machine import CHECKOUT
 from benchmarks.report import text
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.report.looks import COLOURS, SHAPES
 from hma.report.svg import Scale, picture, tag
 from hma.report.table.figures import standalone
@@ -119,7 +119,7 @@ def main() -> None:
         (DRAWING, drawing(record)),
         (PAGE, with_tables(PAGE.read_text(), record)),
     ):
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(written)
 
 

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 from hma.data import Task
-from hma.methods import (
-    Method,
+from hma.methods import Method, erm, with_memory
+from hma.methods.learner import BackboneFactory
+from hma.paper.rivals import (
     asap,
     ciga,
     dir_,
     drop_edge,
     drop_node,
-    erm,
     g_mixup,
     ib_irm,
     irm,
@@ -21,9 +21,7 @@ from hma.methods import (
     manifold_mixup,
     subgraph,
     vrex,
-    with_memory,
 )
-from hma.methods.learner import BackboneFactory
 from hma.tables import Row, memory_row, row_answers
 from hma.training import Recipe
 from hma.vote.config import VoteConfig

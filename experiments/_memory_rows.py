@@ -8,17 +8,10 @@ from hma.attention.config import HMAConfig
 from hma.data import Task
 from hma.methods import Learner, Method, erm
 from hma.methods.learner import BackboneFactory
-from hma.methods.simple import (
-    boosting,
-    cache,
-    forest,
-    kernel,
-    logistic,
-    neighbours,
-    prototypes,
-)
+from hma.methods.simple import boosting, kernel, logistic, neighbours
 from hma.metrics import recorded
-from hma.questions.audited import AUDIT
+from hma.paper.rivals import cache, forest, prototypes
+from hma.questions.audit import AUDIT
 from hma.tables import Row
 from hma.training.auditing import audit_split
 from hma.vote.config import VoteConfig

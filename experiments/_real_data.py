@@ -13,8 +13,8 @@ from torch import Tensor
 from hma.data import Split, Task
 from hma.data.storage import cache_folder, data_folder, missing_data
 from hma.errors import UserError
-from hma.io.files import written_whole
-from hma.methods.cached_features import cached_features
+from hma.io.files import atomic_write
+from hma.methods.cached_features import cache_features
 from hma.runs import RunOptions
 from hma.runs.folder import prepared_from
 
@@ -71,7 +71,7 @@ def encoded(source: Callable[[Path], Fields]) -> Task:
     with TemporaryDirectory() as shared:
         options, task = _opened(source, Path(shared))
         backbone = options.backbone_factory(options.weights)(task)
-        return cached_features(task, backbone, cache_folder() / "features", batch_size=32)
+        return cache_features(task, backbone, cache_folder() / "features", batch_size=32)
 
 
 def rows_of(source: Callable[[Path], Fields]) -> Task:
@@ -96,7 +96,7 @@ def _texts(path: Path, target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         rows = [{"text": " ".join(one["tokens"]), "label": one["label"]} for one in lines]
-        with written_whole(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return target
 

@@ -22,7 +22,8 @@ weight decay: the loss is divided by the weight of the penalty, the decay would 
 from dataclasses import replace
 from functools import partial
 
-from hma.methods import batchformer, erm, ib_irm, irm, knn, npt, vrex
+from hma.methods import erm
+from hma.paper.rivals import batchformer, ib_irm, irm, knn, npt, vrex
 from hma.tables import Budget, Ladder, Problem, Row, Table, memory_row
 
 from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name, on_plain

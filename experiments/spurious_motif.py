@@ -27,7 +27,8 @@ from typing import Any
 from hma.backbones.gnn import gin
 from hma.data import Task
 from hma.data.sets.spurious_motif import spurious_motif
-from hma.methods import asap, ciga, dir_, erm
+from hma.methods import erm
+from hma.paper.rivals import asap, ciga, dir_
 from hma.tables import Budget, Problem, Row, Table, edge_hits
 from hma.training import Recipe
 

@@ -31,7 +31,7 @@ from torch import nn
 from hma.backbones.gnn import gcn, gin
 from hma.data import Task, prepare
 from hma.data.sets.tu import tu_source
-from hma.methods import random_environments
+from hma.paper.rivals import random_environments
 from hma.tables import Budget, Ladder, Problem, Table
 
 from ._graph_rows import BATCH, CIGA, memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows

@@ -38,7 +38,7 @@ from hma.methods import Method, erm, with_memory
 from hma.methods.memory import WithMemory
 from hma.methods.simple import logistic
 from hma.metrics import scores
-from hma.questions.label_issues import PURPOSE, issues_of
+from hma.questions.suspects import PURPOSE, issues_of
 from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.targets import YesNo
 from hma.training import UserRecipe, all_logits, fit

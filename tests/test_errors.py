@@ -1,4 +1,4 @@
-"""Bad input gets a clear error and changes nothing."""
+"""Bad input gets a clear error and changes nothing; text of users is made safe to show."""
 
 import dataclasses
 
@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hma import HMA, ConfigError, HMAConfig
+from hma.errors import on_one_line, printable
 from hma.targets import Classes
 
 SMALL = HMAConfig(queue_size=4, slots_per_class=1, label_dim=4, check_finite=True)
@@ -62,7 +63,7 @@ def test_labels_on_another_device_are_checked_without_waiting_for_it(monkeypatch
     class Elsewhere(torch.Tensor):
         device = torch.device("cuda")
 
-    Classes(3).checked(torch.tensor([0, 5]).as_subclass(Elsewhere), count=2)
+    Classes(3).check(torch.tensor([0, 5]).as_subclass(Elsewhere), count=2)
     assert asked[0][0] is False
     assert "class ids from 0 to 2" in asked[0][1]
 
@@ -138,3 +139,19 @@ def test_a_state_of_other_sizes_names_the_fields(change, message):
     other = HMA(nn.Linear(3, 8), 3, dataclasses.replace(SMALL, **change), feature_dim=8)
     with pytest.raises(RuntimeError, match=message):
         model_with_rows().load_state_dict(other.state_dict())
+
+
+def test_what_would_act_on_a_terminal_or_a_page_is_made_visible():
+    assert (
+        printable("a\x1b[31m\udc80\u202eb\nc\td\r\x7f")
+        == "a\ufffd[31m\ufffd\ufffdb\nc\td\ufffd\ufffd"
+    )
+
+
+def test_letters_of_every_script_stay_as_they_are():
+    text = "naïve 猫 👩‍🔬 שלום"
+    assert printable(text) == text
+
+
+def test_one_line_holds_no_break():
+    assert on_one_line("a\n b\t\u2028c ") == "a b c"

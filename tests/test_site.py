@@ -170,6 +170,6 @@ def test_the_site_reads_docstrings_of_the_house():
 
 def test_a_name_that_a_module_and_a_function_share_means_the_function(reference):
     assert reference.defined("hma.explain") == "hma.questions.explain.explain"
-    assert reference.defined("hma.methods.asap") == "hma.methods.subgraphs.asap.asap"
-    assert reference.names_of("hma.methods.subgraphs.asap") == ["hma.methods.subgraphs.asap"]
+    assert reference.defined("hma.paper.rivals.asap") == "hma.paper.rivals.asap.asap"
+    assert reference.names_of("hma.paper.rivals.asap") == ["hma.paper.rivals.asap"]
     assert "hma.methods.erm" in reference.names_of("hma.methods")

@@ -8,13 +8,11 @@ from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
 from hma.config import ConfigError
 from hma.io.card import ModelCard
-from hma.io.checkpoint import load, save
-from hma.io.checkpoint_files import CheckpointError
+from hma.io.checkpoint import CheckpointError, load, save
 from hma.io.released import load_released
-from hma.memory.state import MemoryState
+from hma.memory.memories import MemoryState
 from hma.model import MemoryModel
-from hma.questions.audit import audit
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit, audit
 from hma.questions.contributions import Contributions, contributions
 from hma.questions.diagnostics import queue_diagnostics, slot_diagnostics
 from hma.questions.explain import Explanation, explain

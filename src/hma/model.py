@@ -14,17 +14,28 @@ from hma.checks import expect_finite, expect_shape, expect_tensor, other_sizes
 from hma.config import ConfigError
 from hma.io.hub import HubMixin
 from hma.memory.attribution import ExactParts, Shares
-from hma.memory.cache import ProjectionCache
-from hma.memory.encoded_rows import EncodedRows, expect_labels, split_batch
 from hma.memory.growing import Growing, growing_names
-from hma.memory.keyed_rows import KeyedRows
-from hma.memory.locking import ReadWriteLock, reads, writes
-from hma.memory.modes import evaluating
+from hma.memory.locking import ReadWriteLock, eval_mode, reads, writes
+from hma.memory.memories import (
+    LearnedRows,
+    Memories,
+    MemoryState,
+    ProjectionCache,
+    StoredRows,
+    copy_memories,
+)
 from hma.memory.projected import Weights
-from hma.memory.queue import MemoryRows, checked_ids, checked_rows, rows_of_all_ranks
-from hma.memory.slots import Examples, Start, belonging, most_rows, slot_start
-from hma.memory.state import MemoryState, copied_out
-from hma.memory.stored import LearnedRows, Memories, StoredRows
+from hma.memory.rows import (
+    EncodedRows,
+    KeyedRows,
+    MemoryRows,
+    check_ids,
+    check_rows,
+    expect_labels,
+    gather_memory_rows,
+    split_batch,
+)
+from hma.memory.slots import Examples, Start, find_prototypes, most_rows, slot_start
 from hma.targets import Target
 
 Context = Literal["batch", "alone", "anchors"]
@@ -123,7 +134,7 @@ class MemoryModel(HubMixin, Growing, ABC):
             if not any(part.training for part in self.modules()):
                 yield
                 return
-        with self.lock.exclusive(), evaluating(self):
+        with self.lock.exclusive(), eval_mode(self):
             yield
 
     # ------------------------------------------------------------------------- reading
@@ -196,7 +207,7 @@ class MemoryModel(HubMixin, Growing, ABC):
         """
         return self.target.loss(output.logits, y)
 
-    def _validated(self, features: Tensor) -> Tensor:
+    def _validate(self, features: Tensor) -> Tensor:
         features = expect_tensor("features", features)
         expect_shape("features", features, None, self.feature_dim)
         if self.config.check_finite:
@@ -306,8 +317,8 @@ class MemoryModel(HubMixin, Growing, ABC):
         expect_shape("features", given, None, self.feature_dim)
         if self.config.check_finite:
             expect_finite("features", given)
-        rows = checked_rows(self.target, given.to(self.device), y, ignore, ids)
-        self._write(rows_of_all_ranks(rows))
+        rows = check_rows(self.target, given.to(self.device), y, ignore, ids)
+        self._write(gather_memory_rows(rows))
 
     def _before_write(self) -> None:
         """Warn of what a loop may have left out."""
@@ -353,7 +364,7 @@ class MemoryModel(HubMixin, Growing, ABC):
     def memory_state(self) -> MemoryState:
         """Return a copy of what the memories hold now."""
         none = self.head.weight.new_empty(0, self.feature_dim)
-        return copied_out(self.real, self.synthetic, none, self.memory_frozen)
+        return copy_memories(self.real, self.synthetic, none, self.memory_frozen)
 
     def _expect_writable(self, verb: str) -> None:
         if self.memory_frozen:
@@ -395,7 +406,7 @@ class MemoryModel(HubMixin, Growing, ABC):
         if features is not None and y is not None:
             expect_shape("features", features, None, self.feature_dim)
             finite = features.isfinite().all(dim=1)
-            belongs = belonging(y, len(features), self.target).to(features.device)
+            belongs = find_prototypes(y, len(features), self.target).to(features.device)
             examples = Examples(features.detach()[finite], belongs[finite], generator)
         fill = slot_start(start)
         if self.synthetic is not None:
@@ -440,7 +451,7 @@ class MemoryModel(HubMixin, Growing, ABC):
                 expect_labels(self.target, y, len(features[-1]), name)
                 labels.append(y.to(self.device))
                 if ids is not None:
-                    given.append(checked_ids(ids, len(features[-1]), self.device))
+                    given.append(check_ids(ids, len(features[-1]), self.device))
                 if sum(map(len, labels)) >= most:
                     break
         if not features:
@@ -494,7 +505,7 @@ class MemoryModel(HubMixin, Growing, ABC):
         if self.training:
             return self._project(context)
         if torch.compiler.is_compiling():
-            held = self._cache.pinned(context) if self.memory_frozen else None
+            held = self._cache.get_pinned(context) if self.memory_frozen else None
             return self._project(context) if held is None else held
         return self._cache.get(context, self._behind_memories(), partial(self._project, context))
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDat
 
 from hma import HMA, HMAConfig, VoteConfig, VotingMemory
 from hma.adapters import writing
-from hma.adapters.sample_ids import WithIds
+from hma.adapters.writing import WithIds
 from hma.backbones import mlp
 from hma.vote import learning, voting_memory
 
@@ -68,7 +68,7 @@ def few_steps(monkeypatch):
 @pytest.fixture
 def spy(monkeypatch, few_steps):
     found, said = Spy(), []
-    inside, voted = learning._Learning._loss, learning.voted
+    inside, voted = learning._Learning._loss, learning.count_votes
 
     def noted(*given):
         said.append(voted(*given))
@@ -90,7 +90,7 @@ def spy(monkeypatch, few_steps):
         keys.chance.set_state(after)
         return value
 
-    monkeypatch.setattr(learning, "voted", noted)
+    monkeypatch.setattr(learning, "count_votes", noted)
     monkeypatch.setattr(learning._Learning, "_loss", loss)
     return found
 
@@ -198,7 +198,8 @@ def with_transformers(data, config=CONFIG, **options):
 
 
 def with_the_estimator(data, config=CONFIG):
-    from hma.estimator import MemoryClassifier, table_estimator
+    from hma.estimator import MemoryClassifier
+    from hma.estimator import estimators as table_estimator
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_estimator, "config_of", lambda *_: VoteConfig(**config))
@@ -299,7 +300,7 @@ def test_skorch_needs_no_ids(learned):
 
 
 def test_a_stream_of_rows_leaves_the_memory_to_be_learned_by_hand():
-    writer = writing.StepWriter(model_of(CONFIG), writing.as_it_is)
+    writer = writing.StepWriter(model_of(CONFIG), writing.expect_parts)
     with pytest.warns(UserWarning, match=r"cannot be asked for again.*model\.learn_memory\(batch"):
         writer.finish([])
 

@@ -10,8 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from hma import HMA, HMAConfig, VoteConfig, VotingMemory
 from hma.adapters import writing
-from hma.adapters.sample_ids import WithIds
-from hma.adapters.writing import StepWriter, as_it_is, find_hma, rows_again
+from hma.adapters.writing import StepWriter, WithIds, expect_parts, find_memory_model, replay_rows
 from hma.backbones import mlp
 from hma.errors import UserError
 
@@ -29,7 +28,7 @@ def test_held_batches_are_written_as_one_joint_batch(sizes):
     written, joint = fresh_model(), fresh_model()
     for model in (written, joint):  # so that the momentum encoder has somewhere to go
         nn.init.ones_(model.backbone.layers[0].weight)
-    writer = StepWriter(written, as_it_is)
+    writer = StepWriter(written, expect_parts)
     for batch in zip(x.split(sizes), y.split(sizes), strict=True):
         writer.hold(batch)
     assert len(written.memory_state().labels) == 0
@@ -47,7 +46,7 @@ def started():
 
 def test_slots_that_wait_start_from_the_rows_and_from_nothing_else():
     model, data = started(), rows(30)
-    writer = StepWriter(model, as_it_is)
+    writer = StepWriter(model, expect_parts)
     writer.start([])
     assert model.synthetic.waits, "rows that cannot be asked for again"
     writer.start([(*batch, torch.arange(len(batch[1]))) for batch in in_batches(data, 8)])
@@ -64,7 +63,7 @@ def test_slots_that_wait_start_from_the_rows_and_from_nothing_else():
 def test_slots_of_a_memory_that_is_learned_last_wait_for_that():
     config = VoteConfig(key_dim=4, slots_per_class=2, slot_init="class_means")
     model, data = VotingMemory(fresh_model().backbone, 3, config), rows(30)
-    writer = StepWriter(model, as_it_is)
+    writer = StepWriter(model, expect_parts)
     writer.start(in_batches(data, 8))
     assert model.synthetic.waits
     writer.finish(in_batches(data, 8))
@@ -88,7 +87,7 @@ def test_a_backbone_without_a_momentum_encoder_is_encoded_without_gradients_and_
     backbone = mlp(6, hidden=(16,), dropout=0.5)
     model = HMA(backbone, 3, HMAConfig(label_dim=16, queue_size=20, momentum=0.0)).train()
     assert model.momentum_encoder is None
-    writer = StepWriter(model, as_it_is)
+    writer = StepWriter(model, expect_parts)
     x, y = rows(6)
     writer.hold((x[:4], y[:4]))
     writer.hold((x[4:], y[4:]))
@@ -101,7 +100,7 @@ def test_a_backbone_without_a_momentum_encoder_is_encoded_without_gradients_and_
 @pytest.mark.parametrize("row", ["abd", "abd+syn", "param"])
 def test_a_model_without_a_queue_writes_nothing(row):
     model = HMA(mlp(6, hidden=(16,)), 3, HMAConfig.ablation(row))
-    writer = StepWriter(model, as_it_is)
+    writer = StepWriter(model, expect_parts)
     for batch in in_batches(rows(6), 3):
         writer.hold(batch)
     writer.write()
@@ -112,7 +111,7 @@ def test_a_frozen_memory_refuses_many_batches_as_it_refuses_one():
     model = fresh_model()
     model.freeze_memory()
     for count in (1, 2):
-        writer = StepWriter(model, as_it_is)
+        writer = StepWriter(model, expect_parts)
         for batch in in_batches(rows(3 * count), 3):
             writer.hold(batch)
         with pytest.raises(RuntimeError, match="memory is frozen"):
@@ -130,7 +129,7 @@ def test_a_frozen_memory_refuses_many_batches_as_it_refuses_one():
 def test_a_batch_that_is_something_else_names_unpack(batch, received):
     message = rf"batch must be \(x, y\) or \(x, y, ids\), {received}.*unpack="
     with pytest.raises(UserError, match=message):
-        as_it_is(batch)
+        expect_parts(batch)
 
 
 @pytest.mark.parametrize(
@@ -153,20 +152,20 @@ def numbered(data, size):
 def test_a_memory_that_is_learned_last_holds_no_batch_and_each_id_once(monkeypatch):
     monkeypatch.setattr(writing, "BATCHES_OF_IDS", 2)
     model, data = VotingMemory(mlp(6, hidden=(16,)), 3, VoteConfig(key_dim=4)), rows(12)
-    writer = StepWriter(model, as_it_is)
+    writer = StepWriter(model, expect_parts)
     for _ in range(9):
         writer.hold((data[0][:5], data[1][:5], torch.arange(5)))
         writer.write()
         assert not writer.held
         assert sum(map(len, writer._trained_on)) <= 2 * 5
-    writer.finish(rows_again(numbered(data, 4)))
+    writer.finish(replay_rows(numbered(data, 4)))
     assert sorted(model.memory_state().ids.tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_rows_come_again_in_their_order_and_draw_nothing_by_chance():
     data = rows(10)
     before = torch.get_rng_state()
-    x, y, ids = (torch.cat(parts) for parts in zip(*rows_again(numbered(data, 4)), strict=True))
+    x, y, ids = (torch.cat(parts) for parts in zip(*replay_rows(numbered(data, 4)), strict=True))
     assert torch.equal(torch.get_rng_state(), before)
     assert ids.tolist() == list(range(10))
     assert torch.equal(x, data[0])
@@ -176,9 +175,9 @@ def test_rows_come_again_in_their_order_and_draw_nothing_by_chance():
 def test_a_loader_with_a_batch_sampler_and_one_of_whole_batches_come_again_too():
     data = WithIds(TensorDataset(*rows(10)))
     sampler = BatchSampler(RandomSampler(data), 3, drop_last=True)
-    assert sum(len(y) for _, y, _ in rows_again(DataLoader(data, batch_sampler=sampler))) == 10
+    assert sum(len(y) for _, y, _ in replay_rows(DataLoader(data, batch_sampler=sampler))) == 10
     whole = [tuple(batch) for batch in numbered(rows(10), 5)]
-    again = list(rows_again(DataLoader(whole, batch_size=None)))
+    again = list(replay_rows(DataLoader(whole, batch_size=None)))
     assert torch.equal(again[1][2], whole[1][2])
 
 
@@ -187,18 +186,18 @@ def test_a_stream_does_not_come_again():
         def __iter__(self):
             raise AssertionError
 
-    assert list(rows_again(DataLoader(Stream()))) == []
-    assert list(rows_again([1, 2])) == []
+    assert list(replay_rows(DataLoader(Stream()))) == []
+    assert list(replay_rows([1, 2])) == []
 
 
 def test_the_one_model_inside_is_found_wherever_it_is_and_a_given_one_wins():
     model, other = fresh_model(), fresh_model()
-    assert find_hma(model) is model
-    assert find_hma(nn.ModuleDict({"deep": nn.Sequential(nn.Identity(), model)})) is model
-    assert find_hma(nn.Sequential(model), other) is other
+    assert find_memory_model(model) is model
+    assert find_memory_model(nn.ModuleDict({"deep": nn.Sequential(nn.Identity(), model)})) is model
+    assert find_memory_model(nn.Sequential(model), other) is other
     with pytest.raises(
         UserError, match=r"Identity holds no memory of hma; pass RememberCallback\(model="
     ):
-        find_hma(nn.Identity())
+        find_memory_model(nn.Identity())
     with pytest.raises(UserError, match=r"holds 2 of them \(a, b\); pass RememberCallback\(model="):
-        find_hma(nn.ModuleDict({"a": model, "b": other}))
+        find_memory_model(nn.ModuleDict({"a": model, "b": other}))

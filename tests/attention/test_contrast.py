@@ -86,11 +86,11 @@ def model_of(config, target=None):
 def naive(model, features, y, ids):
     """What a model's rows are compared with, gathered row by row from its memories."""
     state, target = model.memory_state(), model.target
-    rows = list(zip(features, target.checked(y, len(y)), ids.tolist(), strict=True))
+    rows = list(zip(features, target.check(y, len(y)), ids.tolist(), strict=True))
     rows += [
         (row, label, None)
         for row, label, number in zip(
-            state.features, target.checked(state.labels, len(state.labels)),
+            state.features, target.check(state.labels, len(state.labels)),
             state.ids.tolist(), strict=True,
         )
         if number not in ids.tolist()

@@ -108,7 +108,7 @@ def test_a_linear_rule_is_learned_for_every_target(target):
     floor = float(torch.special.entr(y).sum(1).mean()) if isinstance(target, SoftClasses) else 0.0
     end = train(model, x, y, steps=60)
     assert end - floor < 0.25 * (start - floor)
-    decided = model.eval().target.decided(model(x))
+    decided = model.eval().target.decide(model(x))
     if isinstance(target, Number):
         assert torch.corrcoef(torch.stack([decided, y]))[0, 1] > 0.9
 

@@ -99,7 +99,7 @@ class SameRowsEverywhere:
     def __init__(self, monkeypatch, processes):
         self.total = 0
         self.processes = processes
-        for module in ("distributed", "queue"):
+        for module in ("distributed", "rows"):
             monkeypatch.setattr(f"hma.memory.{module}.world_size", lambda: processes)
         monkeypatch.setattr("hma.memory.distributed._all_gather", self.gather)
         monkeypatch.setattr("torch.distributed.get_rank", lambda: 0)

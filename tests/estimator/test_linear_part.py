@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hma.estimator import MemoryClassifier, MemoryRegressor
+from hma.estimator.learning import WeightedRows
 from hma.estimator.linear_part import FAVOUR, SHARE, fit_linear_part
-from hma.estimator.rows import WeightedRows
 from hma.targets import Classes, Number, YesNo
 
 FEW = {"max_epochs": 3, "random_state": 0}

@@ -11,7 +11,7 @@ from sklearn.model_selection import cross_val_score
 
 from hma import MemoryClassifier, MemoryRegressor
 from hma.errors import UserError
-from hma.io.checkpoint_files import CheckpointError
+from hma.io.checkpoint import CheckpointError
 
 SMALL = {"random_state": 0, "max_epochs": 8, "hidden": (16,), "memory_size": 32}
 

@@ -10,7 +10,13 @@ from hypothesis.extra.numpy import arrays
 from sklearn.utils.class_weight import compute_sample_weight
 
 from hma.errors import UserError
-from hma.estimator.rows import WeightedRows, checked_weights, distinct, hold_out, with_class_weight
+from hma.estimator.learning import (
+    WeightedRows,
+    check_weights,
+    hold_out,
+    join_copies,
+    with_class_weight,
+)
 
 
 def merged_by_hand(x, labels, weight):
@@ -36,7 +42,7 @@ def few_values(draw):
 
 @given(few_values())
 def test_equal_rows_become_one_with_the_sum_of_their_weights(drawn):
-    rows = distinct(*drawn)
+    rows = join_copies(*drawn)
     found = {
         (*row.tolist(), int(label)): (amount, place)
         for row, label, amount, place in zip(*rows, strict=True)
@@ -50,7 +56,7 @@ def test_repeating_and_reordering_rows_changes_nothing_but_ids(drawn, random):
     x, labels, weight = drawn
     order = np.repeat(np.arange(len(x)), weight.astype(int))
     random.shuffle(order)
-    one, other = distinct(*drawn), distinct(x[order], labels[order], np.ones(len(order)))
+    one, other = join_copies(*drawn), join_copies(x[order], labels[order], np.ones(len(order)))
     for name in ("x", "labels", "weight"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
@@ -98,7 +104,7 @@ def test_a_weight_for_a_class_without_rows_is_no_mistake():
 
 def test_a_negative_weight_names_its_row():
     with pytest.raises(UserError, match=r"sample_weight must be at least 0, got -2.0 for row 1"):
-        checked_weights([1.0, -2.0, 1.0], np.zeros((3, 1)))
+        check_weights([1.0, -2.0, 1.0], np.zeros((3, 1)))
 
 
 def test_rows_held_out_are_stratified_and_disjoint():

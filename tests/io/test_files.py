@@ -18,10 +18,10 @@ from hma.io.files import (
     FileError,
     HeldError,
     MissingFileError,
+    atomic_write,
     expect_regular,
-    held,
+    hold_lock,
     remove_abandoned,
-    written_whole,
 )
 
 ALONE = f"""
@@ -31,12 +31,12 @@ sys.modules["hma"] = types.ModuleType("hma")  # the rest takes seconds to import
 sys.modules["hma"].__path__ = [{str(Path(hma.__file__).parent)!r}]
 """
 HOLDER = """
-from hma.io.files import HeldError, held
+from hma.io.files import HeldError, hold_lock
 lock, log, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 done = 0
 while done < rounds:
     try:
-        with held(lock):
+        with hold_lock(lock):
             with open(log, "a") as file: file.write("begin\\n")
             time.sleep(0.001)
             with open(log, "a") as file: file.write("end\\n")
@@ -45,8 +45,8 @@ while done < rounds:
         time.sleep(0.0005)
 """
 KILLED = """
-from hma.io.files import written_whole
-with written_whole(Path(sys.argv[1])) as temporary:
+from hma.io.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -76,7 +76,7 @@ def test_a_hold_is_waited_for_as_long_as_asked(tmp_path):
     inside = threading.Event()
 
     def first():
-        with held(lock):
+        with hold_lock(lock):
             inside.set()
             time.sleep(0.1)
             order.append("first")
@@ -84,9 +84,9 @@ def test_a_hold_is_waited_for_as_long_as_asked(tmp_path):
     thread = threading.Thread(target=first)
     thread.start()
     assert inside.wait(10)
-    with pytest.raises(HeldError), held(lock):
+    with pytest.raises(HeldError), hold_lock(lock):
         pass
-    with held(lock, wait=10):
+    with hold_lock(lock, wait=10):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(UserError, match=r"cannot write .*lock: .*see to that") as caught,
-        held(tmp_path / "file" / "lock"),
+        hold_lock(tmp_path / "file" / "lock"),
     ):
         pass
     assert "\n" not in str(caught.value)
@@ -106,7 +106,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path):
 def test_a_new_file_follows_the_umask(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
-        with written_whole(tmp_path / "file") as temporary:
+        with atomic_write(tmp_path / "file") as temporary:
             temporary.write_text("x")
     finally:
         os.umask(before)
@@ -118,7 +118,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
     target = tmp_path / "file"
     target.write_text("before")
     target.chmod(mode)
-    with written_whole(target) as temporary:
+    with atomic_write(target) as temporary:
         temporary.write_text("after")
     assert target.read_text() == "after"
     assert stat.S_IMODE(target.stat().st_mode) == mode
@@ -131,7 +131,7 @@ def test_a_killed_writer_leaves_what_was_there_and_the_next_one_tidies_up(tmp_pa
     (tmp_path / ".writing-empty").mkdir()  # killed earlier still
     assert target.read_text() == "before"
     assert len(hidden(tmp_path)) == 2
-    with written_whole(tmp_path / "another") as temporary:
+    with atomic_write(tmp_path / "another") as temporary:
         temporary.write_text("after")
     assert hidden(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["another", "file"]
@@ -141,7 +141,7 @@ def test_what_killed_writers_left_below_goes_and_what_is_held_stays(tmp_path):
     (tmp_path / "one" / "two").mkdir(parents=True)
     for target in (tmp_path / "file", tmp_path / "one" / "two" / "file"):
         assert python(KILLED, target).wait(60) == -signal.SIGKILL
-    with written_whole(tmp_path / "one" / "slow") as slow:
+    with atomic_write(tmp_path / "one" / "slow") as slow:
         slow.write_text("slow")
         remove_abandoned(tmp_path)
         assert hidden(tmp_path) == []
@@ -153,18 +153,18 @@ def test_what_killed_writers_left_below_goes_and_what_is_held_stays(tmp_path):
 
 
 def test_a_writer_at_work_keeps_its_folder(tmp_path):
-    with written_whole(tmp_path / "slow") as slow:
+    with atomic_write(tmp_path / "slow") as slow:
         slow.write_text("slow")
-        with written_whole(tmp_path / "quick") as quick:
+        with atomic_write(tmp_path / "quick") as quick:
             quick.write_text("quick")
     assert (tmp_path / "slow").read_text() == "slow"
 
 
 def test_many_writers_of_one_file_leave_one_of_their_texts_and_nothing_else(tmp_path):
     code = (
-        "from hma.io.files import written_whole\n"
+        "from hma.io.files import atomic_write\n"
         "for round in range(40):\n"
-        "    with written_whole(Path(sys.argv[1])) as file: file.write_text(sys.argv[2] * 999)\n"
+        "    with atomic_write(Path(sys.argv[1])) as file: file.write_text(sys.argv[2] * 999)\n"
     )
     others = [python(code, tmp_path / "file", letter) for letter in "abcd"]
     assert [other.wait(60) for other in others] == [0] * 4
@@ -173,7 +173,7 @@ def test_many_writers_of_one_file_leave_one_of_their_texts_and_nothing_else(tmp_
 
 
 def test_an_error_inside_the_block_is_passed_on_and_nothing_is_left(tmp_path):
-    with pytest.raises(ZeroDivisionError), written_whole(tmp_path / "file") as temporary:
+    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "file") as temporary:
         temporary.write_bytes(bytes(1 // 0))
     assert list(tmp_path.iterdir()) == []
 
@@ -182,7 +182,7 @@ def test_a_full_disk_is_said_in_one_line(tmp_path):
     (tmp_path / "file").write_text("before")
     with (
         pytest.raises(UserError, match=r"cannot write .*file: No space.*free some space"),
-        written_whole(tmp_path / "file"),
+        atomic_write(tmp_path / "file"),
     ):
         raise OSError(28, "No space left on device")
     assert (tmp_path / "file").read_text() == "before"
@@ -218,7 +218,7 @@ def test_a_folder_that_goes_while_its_lock_is_taken_is_made_again(tmp_path, monk
         return acquire(lock, *arguments, **options)
 
     monkeypatch.setattr(filelock.FileLock, "acquire", disturbed)
-    with written_whole(tmp_path / "file") as file:
+    with atomic_write(tmp_path / "file") as file:
         file.write_text("whole")
     assert missed
     assert (tmp_path / "file").read_text() == "whole"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from hma.io.files import FileError
-from hma.io.json_files import Default, checked, finite_or_none, none_to_nan, read_json, write_json
+from hma.io.json_files import Default, finite_or_none, none_to_nan, read_json, validate, write_json
 
 SHAPE = {
     "name": str,
@@ -58,17 +58,17 @@ def test_what_is_written_is_read_and_hashed(tmp_path):
 )
 def test_another_shape_is_refused_by_name(change, said):
     with pytest.raises(ValueError, match=f"^{said}"):
-        checked(VALUES | change, SHAPE)
+        validate(VALUES | change, SHAPE)
 
 
 def test_fields_that_are_not_declared_are_kept():
-    assert checked({"a": 1, "b": 2}, {"a": int}) == {"a": 1, "b": 2}
+    assert validate({"a": 1, "b": 2}, {"a": int}) == {"a": 1, "b": 2}
 
 
 def test_defaults_are_not_shared():
     shape = {"many": Default(list, [])}
-    checked({}, shape)["many"].append(1)
-    assert checked({}, shape) == {"many": []}
+    validate({}, shape)["many"].append(1)
+    assert validate({}, shape) == {"many": []}
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_a_file_that_was_sealed_is_damaged_without_its_hash(tmp_path, values, sa
 
 
 def test_empty_texts_are_told_from_what_is_no_text(tmp_path):
-    assert checked({"a": ["x", None]}, {"a": list[str | None]}) == {"a": ["x", None]}
+    assert validate({"a": ["x", None]}, {"a": list[str | None]}) == {"a": ["x", None]}
     with pytest.raises(ValueError, match=r"a\[1\] must be text or null, got 3"):
-        checked({"a": ["x", 3]}, {"a": list[str | None]})
+        validate({"a": ["x", 3]}, {"a": list[str | None]})
 
 
 def test_what_is_no_file_is_refused_and_not_read(tmp_path):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from hma import VoteConfig, VotingMemory
-from hma.memory.distillation import matched, random_map
+from hma.memory.slots import match_distributions, random_map
 
 CLASSES, EACH, WIDTH, SLOTS = 3, 60, 8, 4
 Y = torch.arange(CLASSES).repeat_interleave(EACH)
@@ -53,7 +53,7 @@ def test_distilled_rows_stand_for_their_class_in_maps_that_they_were_not_fitted_
     features = rows()
     samples = drawn(features)
     means = torch.stack([features[label == Y].mean(dim=0) for label in range(3)])[GROUPS]
-    slots = matched(samples, GROUPS, features, nn.functional.one_hot(Y).bool())
+    slots = match_distributions(samples, GROUPS, features, nn.functional.one_hot(Y).bool())
     fresh = [random_map(WIDTH, 64) for _ in range(3)]
     found, of_samples, of_means = (
         sum(distance(rows, features, layer) for layer in fresh) for rows in (slots, samples, means)
@@ -68,7 +68,7 @@ def test_a_row_that_belongs_to_two_groups_counts_in_both():
     torch.manual_seed(0)
     features, both = torch.randn(40, 3), torch.ones(40, 2, dtype=torch.bool)
     groups = torch.tensor([0, 0, 1, 1])
-    slots = matched(features[[0, 1, 0, 1]], groups, features, both)
+    slots = match_distributions(features[[0, 1, 0, 1]], groups, features, both)
     torch.testing.assert_close(slots[:2], slots[2:])
 
 
@@ -78,7 +78,7 @@ def test_a_constant_feature_and_a_class_of_one_row_stay_as_they_are():
     belongs = torch.zeros(9, 2, dtype=torch.bool)
     belongs[0, 0], belongs[1:, 1] = True, True
     groups = torch.tensor([0, 1, 1])
-    slots = matched(features[:3], groups, features, belongs)
+    slots = match_distributions(features[:3], groups, features, belongs)
     torch.testing.assert_close(slots[0], features[0], atol=1e-3, rtol=0)
     assert slots.isfinite().all()
 

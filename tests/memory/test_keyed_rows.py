@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hma import HMA, HMAConfig, VotingMemory
 from hma.config import ConfigError
-from hma.memory.keyed_rows import KeyedRows
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import KeyedRows, MemoryRows
 from hma.targets import Classes, Number
 
 BATCHES = st.lists(st.lists(st.integers(0, 9), max_size=7), max_size=7)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hma.memory.queue import MemoryQueue, MemoryRows
+from hma.memory.rows import MemoryQueue, MemoryRows
 from hma.targets import Classes
 
 

@@ -112,7 +112,7 @@ def test_slots_of_a_class_without_rows_stay_and_this_is_said(start):
     ids=lambda value: value.kind if isinstance(value, Target) else "",
 )
 def test_slots_of_any_target_start_among_rows_of_their_own_label(target, y, start, memory):
-    membership = target.membership(target.checked(y, 40)).float()
+    membership = target.membership(target.check(y, 40)).float()
     features = torch.cat([100 * membership, torch.zeros(40, 9)], dim=1)[:, :9]
     features[:, 8] = torch.randn(40)
     config = replace(CONFIG, label_dim=3) if memory is HMA else VoteConfig(slots_per_class=2)
@@ -209,10 +209,10 @@ def test_rows_to_start_from_are_as_many_of_each_class_and_a_rare_one_whole(monke
     monkeypatch.setattr(hma.memory.slots, "MOST_ROWS", 30)
     labels = torch.zeros(1000, dtype=torch.long)
     labels[::10], labels[::200] = 1, 2
-    places = hma.memory.slots.drawn_rows(labels, Classes(3), slots_per_class=2)
+    places = hma.memory.slots.draw_rows(labels, Classes(3), slots_per_class=2)
     assert labels[places].bincount().tolist() == [10, 10, 5]
     assert len(set(places.tolist())) == 25
-    assert len(hma.memory.slots.drawn_rows(labels, Classes(3), slots_per_class=12)) == 12 + 12 + 5
+    assert len(hma.memory.slots.draw_rows(labels, Classes(3), slots_per_class=12)) == 12 + 12 + 5
 
 
 def test_without_slots_there_is_nothing_to_start():

@@ -25,7 +25,7 @@ from hma.data import InMemory, PreparationOptions, Task, builtin, open_source, p
 from hma.data.sets.digits import digits
 from hma.errors import UserError
 from hma.methods import erm, with_memory
-from hma.methods.cached_features import augments, cached_features, with_known_features
+from hma.methods.cached_features import augments, cache_features, with_known_features
 from hma.training import Recipe, fit
 
 
@@ -68,10 +68,10 @@ def expect_the_same(task, known, backbone):
 
 def test_features_are_those_of_the_backbone_and_made_once(tmp_path):
     task, backbone = digits(seed=0), frozen()
-    known = cached_features(task, backbone, tmp_path / "new" / "folder", batch_size=100)
+    known = cache_features(task, backbone, tmp_path / "new" / "folder", batch_size=100)
     total = sum(len(split) for split in splits(task).values())
     assert backbone.encoder.rows == total
-    cached_features(task, backbone, tmp_path / "new" / "folder")
+    cache_features(task, backbone, tmp_path / "new" / "folder")
     assert backbone.encoder.rows == total
     expect_the_same(task, known, backbone)
     assert (known.name, known.classes, known.shape) == (task.name, task.classes, task.shape)
@@ -90,7 +90,7 @@ def test_any_number_of_rows_and_batches(rows, others, batch_size, extras):
     backbone = frozen()
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(2):
-            known = cached_features(task, backbone, Path(folder), batch_size=batch_size)
+            known = cache_features(task, backbone, Path(folder), batch_size=batch_size)
             for name, own in splits(known).items():
                 assert len(own) == len(splits(task)[name])
             full = {name: part for name, part in splits(task).items() if len(part)}
@@ -126,10 +126,10 @@ def changed_facts(task, backbone):
 @pytest.mark.parametrize("change", [changed_weight, changed_row, changed_order, changed_facts])
 def test_another_weight_row_order_or_preparation_is_another_name(change, tmp_path):
     task, backbone = digits(seed=0), frozen()
-    cached_features(task, backbone, tmp_path)
+    cache_features(task, backbone, tmp_path)
     made = backbone.encoder.rows
     other = change(task, backbone)
-    known = cached_features(other, backbone, tmp_path)
+    known = cache_features(other, backbone, tmp_path)
     assert backbone.encoder.rows == 2 * made
     assert len(list(tmp_path.iterdir())) == 2
     expect_the_same(other, known, backbone)
@@ -139,16 +139,16 @@ def test_a_buffer_counts_as_a_weight(tmp_path):
     task = digits(seed=0)
     backbone = Frozen(mlp(64, hidden=(8,)))
     backbone.encoder.register_buffer("shift", torch.zeros(1))
-    cached_features(task, backbone, tmp_path)
+    cache_features(task, backbone, tmp_path)
     backbone.encoder.shift += 1
-    cached_features(task, backbone, tmp_path)
+    cache_features(task, backbone, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.fixture
 def kept(tmp_path):
     task, backbone = digits(seed=0), frozen()
-    cached_features(task, backbone, tmp_path)
+    cache_features(task, backbone, tmp_path)
     (path,) = tmp_path.iterdir()
     return task, backbone, path
 
@@ -171,11 +171,11 @@ def test_a_damaged_file_is_made_again_with_a_warning(damage, kept):
     path.write_bytes(damage(path.read_bytes()))
     made = backbone.encoder.rows
     with pytest.warns(UserWarning, match="is damaged: .*; its features are made again"):
-        known = cached_features(task, backbone, path.parent)
+        known = cache_features(task, backbone, path.parent)
     assert backbone.encoder.rows == 2 * made
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the file is good again
-        expect_the_same(task, cached_features(task, backbone, path.parent), backbone)
+        expect_the_same(task, cache_features(task, backbone, path.parent), backbone)
     expect_the_same(task, known, backbone)
 
 
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr("hma.io.tensor_files.save_file", full)
     with pytest.raises(UserError, match="No space left"):
-        cached_features(digits(seed=0), frozen(), tmp_path)
+        cache_features(digits(seed=0), frozen(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,7 +205,7 @@ def killed(tensors, path, metadata):
 
 hma.io.tensor_files.save_file = killed
 torch.manual_seed(0)
-module.cached_features(digits(seed=0), Frozen(mlp(64, hidden=(8,))), Path(sys.argv[1]))
+module.cache_features(digits(seed=0), Frozen(mlp(64, hidden=(8,))), Path(sys.argv[1]))
 """
 
 
@@ -217,7 +217,7 @@ def test_a_kill_while_writing_leaves_no_features_that_could_be_read(tmp_path):
     backbone = Frozen(mlp(64, hidden=(8,)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        known = cached_features(digits(seed=0), backbone, tmp_path)
+        known = cache_features(digits(seed=0), backbone, tmp_path)
     expect_the_same(digits(seed=0), known, backbone)
     assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"], "what was left stays"
 
@@ -235,11 +235,11 @@ def test_tokens_in_a_dict_are_encoded(tmp_path):
     split = InMemory(rows, torch.arange(12) % 2)
     task = Task("texts", "text", ("a", "b"), (5,), split, split, {"test": split})
     backbone = Frozen(TransformerFeatures(Encoder(30, 6)))
-    expect_the_same(task, cached_features(task, backbone, tmp_path), backbone)
+    expect_the_same(task, cache_features(task, backbone, tmp_path), backbone)
     other = {name: value.clone() for name, value in rows.items()}
     other["input_ids"][0, 0] = 31 - other["input_ids"][0, 0]
     changed = replace(task, train=InMemory(other, split.labels))
-    cached_features(changed, Frozen(TransformerFeatures(Encoder(32, 6))), tmp_path)
+    cache_features(changed, Frozen(TransformerFeatures(Encoder(32, 6))), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -250,9 +250,9 @@ def test_tokens_in_a_dict_are_encoded(tmp_path):
 def test_graphs_are_encoded(tmp_path, data_root):
     task = builtin("tu:MUTAG", seed=0, data_root=data_root).task
     backbone = Frozen(GIN(task.shape[0]))
-    known = cached_features(task, backbone, tmp_path)
+    known = cache_features(task, backbone, tmp_path)
     expect_the_same(task, known, backbone)
-    cached_features(task, backbone, tmp_path)
+    cache_features(task, backbone, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -263,7 +263,7 @@ def test_training_on_features_is_training_on_rows(tmp_path):
     config = hma.HMAConfig(label_dim=8, queue_size=64, slots_per_class=2, dropout=0.0)
     for method in (erm(lambda _: frozen()), with_memory(lambda _: frozen(), config)):
         plain, quick = method(task, 1), method(task, 1)
-        known = cached_features(task, quick.module.backbone, tmp_path)
+        known = cache_features(task, quick.module.backbone, tmp_path)
         encoded = quick.module.backbone.encoder.rows
         slow = fit(plain, task, recipe, seed=1)
         fast = fit(quick, known, recipe, seed=1)
@@ -296,9 +296,9 @@ def test_rows_that_change_from_epoch_to_epoch_are_refused(transform, tmp_path):
         backbone = Frozen(mlp(64, hidden=(8,)))
         if augment:
             with pytest.raises(UserError, match="look different in every epoch"):
-                cached_features(task, backbone, tmp_path / "kept")
+                cache_features(task, backbone, tmp_path / "kept")
         else:
-            known = cached_features(task, backbone, tmp_path / "kept")
+            known = cache_features(task, backbone, tmp_path / "kept")
             expect_the_same(task, known, backbone)
 
 
@@ -317,14 +317,14 @@ def test_a_split_that_does_not_say_is_looked_at(noisy):
 
 def test_a_backbone_that_may_train_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"Sequential may train; wrap it in hma\.backbones\.Frozen"):
-        cached_features(digits(seed=0), nn.Sequential(nn.Flatten()), tmp_path)
+        cache_features(digits(seed=0), nn.Sequential(nn.Flatten()), tmp_path)
 
 
 def test_two_that_write_at_once_end_with_one_good_file(tmp_path):
     task = digits(seed=0)
     alike = [frozen(), frozen()]  # made before: threads share the seed that decides the weights
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda one: cached_features(task, one, tmp_path), alike))
+        both = list(pool.map(lambda one: cache_features(task, one, tmp_path), alike))
     assert len(list(tmp_path.iterdir())) == 1
     for known in both:
         expect_the_same(task, known, frozen())

@@ -22,8 +22,7 @@ from hma.methods.simple import (
     simple_methods,
     title,
 )
-from hma.methods.simple.simple_row import MOST_ROWS
-from hma.methods.simple.vectors import vectors_of
+from hma.methods.simple.simple_row import MOST_ROWS, vectors_of
 from hma.targets import Classes, Number, SoftClasses
 
 

@@ -5,28 +5,34 @@ import math
 import numpy as np
 import pytest
 import torch
-from simple_cases import answered, class_task, fitted, floored_answers, number_task, task_of
+from simple_cases import (
+    WIDTH,
+    answered,
+    class_task,
+    fitted,
+    floored,
+    floored_answers,
+    number_task,
+    task_of,
+)
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hma.data import InMemory, Task
-from hma.methods.simple import (
-    boosting,
-    forest,
-    logistic,
-    neighbours,
-    simple_methods,
-)
+from hma.methods.simple import boosting, kernel, logistic, neighbours, simple_methods
+from hma.methods.simple.kernel import least_squares
 from hma.methods.simple.simple_row import LEAST_CHANCE
-from hma.methods.simple.trees import rounded_down
+from hma.methods.simple.trees import round_down
+from hma.paper.rivals import forest
 from hma.targets import Classes, SoftClasses, YesNo
 
 CLASS_MODELS = {
@@ -117,7 +123,7 @@ def test_thresholds_part_32_bit_numbers_as_64_bit_ones_do():
     low = np.float32(0.1)
     high = np.nextafter(low, np.float32(1))
     between = np.array([(float(low) + float(high)) / 2, np.inf, 1e39, float(high)])
-    found = rounded_down(between)
+    found = round_down(between)
     assert found.dtype == np.float32
     assert low <= found[0] < high
     assert found[1] == np.inf
@@ -168,3 +174,37 @@ def test_neighbours_with_soft_labels_answer_with_their_weighted_mean():
     expected = model.predict(task.tests["test"].x.double().numpy())
     expected = (1 - 2 * LEAST_CHANCE) * expected + LEAST_CHANCE
     np.testing.assert_allclose(answered(learner, task.tests["test"]), expected, atol=2e-5)
+
+
+def test_kernel_ridge_regression_is_that_of_scikit_learn():
+    task = number_task()
+    learner, _ = fitted(kernel(widths=(0.3,), penalties=(0.1,), scales=(1.0,)), task)
+    scaler = StandardScaler().fit(task.train.x.double().numpy())
+    y = task.train.labels.double().numpy()
+    model = KernelRidge(alpha=0.1, kernel="rbf", gamma=0.3 / WIDTH)
+    model.fit(scaler.transform(task.train.x.double()), y - y.mean())
+    test = task.tests["test"]
+    expected = model.predict(scaler.transform(test.x.double())) + y.mean()
+    np.testing.assert_allclose(answered(learner, test), expected, rtol=1e-3)
+
+
+def test_kernel_scores_of_classes_are_made_probabilities_and_absent_ones_have_none():
+    task = class_task(4, absent=(1,))
+    learner, _ = fitted(kernel(widths=(1.0,), penalties=(0.1,), scales=(6.0,)), task)
+    scaler = StandardScaler().fit(task.train.x.double().numpy())
+    y = np.eye(4)[task.train.labels][:, [0, 2, 3]]
+    model = KernelRidge(alpha=0.1, kernel="rbf", gamma=1 / WIDTH)
+    model.fit(scaler.transform(task.train.x.double()), y - y.mean(axis=0))
+    test = task.tests["test"]
+    odds = np.exp(6 * (model.predict(scaler.transform(test.x.double())) + y.mean(axis=0)))
+    expected = floored(odds / odds.sum(axis=1, keepdims=True), 4, [0, 2, 3])
+    np.testing.assert_allclose(answered(learner, test), expected, atol=1e-3)
+
+
+def test_bumps_around_some_rows_fit_all_rows():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 30, 3, generator=generator, dtype=torch.float64)
+    gamma = torch.tensor(2.0)
+    whole = least_squares(x, y, x, gamma, [9.0, 0.5])[1]
+    twice = least_squares(x.repeat(2, 1), y.repeat(2, 1), x, gamma, [1.0])[0]  # each row twice
+    torch.testing.assert_close(twice, whole, rtol=1e-3, atol=1e-4)

@@ -13,9 +13,9 @@ from torch import nn
 
 import hma
 from hma.config import ConfigError
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import MemoryRows
 from hma.metrics import scores
-from hma.questions.audited import Audit, Change
+from hma.questions.audit import Audit, Change
 from hma.vote.search import BestRows
 
 CLASSES = 3

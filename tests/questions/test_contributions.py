@@ -8,7 +8,7 @@ from read_designs import READS, opened
 from torch import nn
 
 from hma import HMA, HMAConfig, contributions
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import MemoryRows
 from hma.targets import Classes, Number, YesNo
 from hma.vote.search import BestRows
 

@@ -61,7 +61,7 @@ def test_features_may_be_given_and_the_mode_is_kept():
 def test_it_is_the_same_in_parts(monkeypatch):
     model, x = model_with_rows(), torch.randn(5, 4).double()
     whole = unfamiliarity(model, x)
-    monkeypatch.setattr("hma.vote.voting_memory.MOST_SCORES", 2 * model.real.queue.size)
+    monkeypatch.setattr("hma.vote.voting_memory.MOST_DISTANCES", 2 * model.real.queue.size)
     torch.testing.assert_close(unfamiliarity(model, x), whole)
 
 

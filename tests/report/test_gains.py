@@ -8,7 +8,8 @@ import pytest
 from sklearn.metrics import matthews_corrcoef
 from table_records import keep, made_up_table, record_of
 
-from hma.methods import erm, layer_norm
+from hma.methods import erm
+from hma.paper.rivals import layer_norm
 from hma.report.gains import climbs_of, page, pooled
 from hma.report.numbers import MINUS
 from hma.report.table.documents import documents

@@ -10,7 +10,7 @@ import pytest
 from table_records import keep, made_up_table, records_of
 
 from hma.__main__ import main
-from hma.io.files import FileError, HeldError, held
+from hma.io.files import FileError, HeldError, hold_lock
 from hma.report.table import latex, markdown, page, plain_text
 from hma.report.table.documents import documents, report_of, write_documents
 from hma.tables import Failure, Results, experiments_folder, load_tables
@@ -182,7 +182,7 @@ def test_the_documents_in_the_repository_are_those_of_its_records():
     results = Results(ROOT / "results")
     for lock in (results.folder / ".unfinished").rglob("*.lock"):
         try:
-            with held(lock):
+            with hold_lock(lock):
                 pass
         except HeldError:
             pytest.skip("results are being measured now")

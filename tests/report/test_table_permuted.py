@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from table_records import made_up_table, record_of
 
-from hma.questions.audited import Audit, Change
+from hma.questions.audit import Audit, Change
 from hma.report.table import markdown, page, plain_text, summarise
 
 

@@ -18,7 +18,7 @@ import hma
 from hma.attention.config import HMAConfig
 from hma.data import open_source
 from hma.errors import UserError
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import MemoryRows
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
 from hma.runs.explanation import explain_row

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 import hma.runs.memory_versions
 from hma.errors import UserError
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import MemoryRows
 from hma.runs import MEMORY, RunOptions, train
 from hma.runs.living import LivingMemory
 from hma.runs.memory_versions import Living

@@ -16,7 +16,7 @@ import torch
 import hma.runs.folder
 import hma.runs.memory_versions
 from hma.errors import UserError
-from hma.io.files import FileError, written_whole
+from hma.io.files import FileError, atomic_write
 from hma.io.json_files import SEAL, write_json
 from hma.io.tensor_files import read_tensors, write_tensors
 from hma.runs import MEMORY, Run, RunOptions, train
@@ -572,7 +572,7 @@ def test_another_writer_is_noticed(often, folder):
 
 
 def _abandon(folder):
-    with written_whole(folder / "file") as temporary:
+    with atomic_write(folder / "file") as temporary:
         temporary.write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -584,7 +584,7 @@ def test_what_killed_writers_left_goes_when_the_run_is_opened(memory, folder):
         writer = FORK.Process(target=_abandon, args=(place,))
         writer.start()
         writer.join()
-    with written_whole(folder / "memory/model/file") as held:
+    with atomic_write(folder / "memory/model/file") as held:
         held.write_text("whole")
         assert len([*folder.rglob(".writing-*")]) == 4
         Run.open(folder)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hma.metrics import METRICS
-from hma.questions.audited import score_text
+from hma.questions.audit import score_text
 from hma.runs import MEMORY, MIXTURE, Run, RunOptions, title, train, write_card
 from hma.runs.audits import read_audits
 from hma.training import SilentProgress, UserRecipe

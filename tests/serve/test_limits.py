@@ -7,7 +7,7 @@ from http_replies import JSON, line_of
 
 from hma.data.table.source import MOST_CELLS, MOST_UNKNOWN, GivenTable
 from hma.errors import UserError
-from hma.io.files import held
+from hma.io.files import hold_lock
 from hma.runs.row_conditions import MOST_CHARACTERS, MOST_TERMS, parse_conditions
 from hma.serve.requests import MOST_ROWS, MOST_VALUES
 
@@ -48,7 +48,7 @@ def test_a_table_has_a_bounded_number_of_cells():
 
 def test_a_body_of_too_many_values_is_refused_before_it_is_read_as_json(client, monkeypatch):
     parsed = []
-    monkeypatch.setattr("hma.serve.requests.parsed", parsed.append)
+    monkeypatch.setattr("hma.serve.requests.parse_json", parsed.append)
     for values in (
         b"{}," * MOST_VALUES,
         b'{"rows":' + b"[[]," * MOST_VALUES,
@@ -81,7 +81,7 @@ def test_marks_within_texts_are_no_values(client):
 def test_a_condition_is_refused_before_the_writers_lock_is_waited_for(client, folder, where, said):
     versions = folder / "memory" / "versions"
     versions.mkdir()
-    with held(versions):
+    with hold_lock(versions):
         line = line_of(client.post("/forget", json={"where": where}), 400)
     assert said in line
     assert len(line) < 400

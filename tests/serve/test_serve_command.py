@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hma.io.files import held
+from hma.io.files import hold_lock
 from hma.runs.living import LivingMemory
 
 COMMAND = [sys.executable, "-m", "hma", "serve"]
@@ -88,7 +88,7 @@ def taught(netloc, row, label="up"):
 def locked(folder):
     versions = folder / "memory" / "versions"
     versions.mkdir(parents=True, exist_ok=True)
-    return held(versions)
+    return hold_lock(versions)
 
 
 def test_a_write_waits_a_bounded_time_for_another_process(folder, rows):

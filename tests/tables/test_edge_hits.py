@@ -6,7 +6,8 @@ import torch
 from hma.backbones import GIN
 from hma.data.sets.spurious_motif import spurious_motif
 from hma.data.task import limited
-from hma.methods import ciga, edge_scores, erm, with_memory
+from hma.methods import erm, with_memory
+from hma.paper.rivals import ciga, edge_scores
 from hma.tables import edge_hits
 from hma.tables.edge_hits import hit_shares
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hma.errors import UserError
-from hma.io.files import held
+from hma.io.files import hold_lock
 from hma.tables import Cell, Problem, Results, measure, search
 from hma.tables.search_settings import validation_score
 
@@ -88,7 +88,7 @@ def test_a_row_without_anything_to_search_names_those_that_have(toy, results):
 
 def test_one_search_at_a_time(toy, results):
     with (
-        held(results.folder / "search/TOY/smoke/easy/HMA.lock"),
+        hold_lock(results.folder / "search/TOY/smoke/easy/HMA.lock"),
         pytest.raises(UserError, match="another search of easy/HMA is running"),
     ):
         search(toy, CELL, results)

@@ -61,7 +61,7 @@ def test_the_loss_of_classes_is_the_log_loss_of_scikit_learn(classes, count, see
     expected = log_loss(y, shares, labels=range(target.table_rows))
     assert float(target.loss(logits, y).mean()) == pytest.approx(expected)
     np.testing.assert_allclose(target.expected(logits), shares, atol=1e-6)
-    assert target.decided(logits).tolist() == shares.argmax(axis=1).tolist()
+    assert target.decide(logits).tolist() == shares.argmax(axis=1).tolist()
 
 
 @settings(deadline=None, max_examples=40)
@@ -72,7 +72,7 @@ def test_the_loss_of_soft_classes_is_the_mean_of_those_of_classes_by_their_share
     expected = sum(share * loss for share, loss in zip(y.T, by_class, strict=True))
     torch.testing.assert_close(SoftClasses(c).loss(logits, y), expected)
     ids = y.argmax(dim=1)
-    whole = SoftClasses(c).checked(ids, count)
+    whole = SoftClasses(c).check(ids, count)
     torch.testing.assert_close(SoftClasses(c).loss(logits, whole), Classes(c).loss(logits, ids))
 
 
@@ -108,7 +108,7 @@ def test_the_loss_of_a_number_is_the_squared_error_in_units_of_its_scale(count, 
     assert target.expected(logits).tolist() == pytest.approx(
         [z * scale + mean for z in logits[:, 0].tolist()]
     )
-    torch.testing.assert_close(target.given(target.checked(y, count)), y)
+    torch.testing.assert_close(target.given(target.check(y, count)), y)
 
 
 # ------------------------------------------------------------------ the label half of a token
@@ -133,7 +133,7 @@ def rows_of_the_table(target, label):
 @given(st.sampled_from(TARGETS), sizes, seeds)
 def test_an_embedding_is_the_sum_over_the_rows_of_the_table_that_a_label_takes(target, count, seed):
     _, y = drawn(target, count, seed, missing=0.4)
-    known = target.checked(y, count)
+    known = target.check(y, count)
     stored = torch.cat([known, target.unknown(2).to(known.dtype)])
     table = torch.randn(target.table_rows + 1, 5, dtype=torch.float64)
     expected = torch.zeros(count + 2, 5, dtype=torch.float64)
@@ -178,12 +178,12 @@ def test_a_prototype_belongs_to_itself_alone(target):
 )
 def test_labels_that_do_not_fit_are_named(target, y, message):
     with pytest.raises(ValueError, match=message):
-        target.checked(torch.tensor(y), 2)
+        target.check(torch.tensor(y), 2)
 
 
 def test_floats_are_no_class_ids():
     with pytest.raises(TypeError, match=r"integer dtype, got torch.float32 .*SoftClasses"):
-        Classes(3).checked(torch.tensor([0.0, 1.0]), 2)
+        Classes(3).check(torch.tensor([0.0, 1.0]), 2)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_floats_are_no_class_ids():
 def test_rows_to_ignore_are_not_looked_at(target, y):
     y = torch.tensor(y)
     with pytest.raises(ValueError, match="y must hold"):
-        target.checked(y, 2)
-    found = target.checked(y, 2, ignore=torch.tensor([False, True]))
-    torch.testing.assert_close(found[:1], target.checked(y[:1], 1))
+        target.check(y, 2)
+    found = target.check(y, 2, ignore=torch.tensor([False, True]))
+    torch.testing.assert_close(found[:1], target.check(y[:1], 1))
     assert target.mix(found).isfinite().all()
 
 
@@ -266,7 +266,7 @@ def test_a_number_of_classes_and_a_target_are_not_given_together():
 def test_a_mixed_answer_is_the_mean_of_probabilities_or_of_numbers(target, count, answers, seed):
     said = [drawn(target, count, seed + i)[0] for i in range(answers)]
     shares = np.random.default_rng(seed).dirichlet(np.ones(answers))
-    mixed = target.mixed(said, shares.tolist())
+    mixed = target.mix_logits(said, shares.tolist())
     for row in range(count):
         for k in range(target.outputs):
             if isinstance(target, Number):
@@ -282,15 +282,15 @@ def test_a_mixed_answer_is_the_mean_of_probabilities_or_of_numbers(target, count
 
 def test_a_mixed_answer_survives_what_is_too_sure_for_a_probability():
     sure, unsure = torch.tensor([[800.0, -800.0]]), torch.tensor([[0.0, 0.0]])
-    mixed = Classes(2).mixed([sure, unsure], [0.5, 0.5])
+    mixed = Classes(2).mix_logits([sure, unsure], [0.5, 0.5])
     assert mixed.exp().tolist() == [pytest.approx([0.75, 0.25])]
-    assert YesNo(2).mixed([sure, unsure], [0.5, 0.5]).sigmoid().tolist() == [
+    assert YesNo(2).mix_logits([sure, unsure], [0.5, 0.5]).sigmoid().tolist() == [
         pytest.approx([0.75, 0.25])
     ]
-    alone = Classes(2).mixed([sure, unsure], [0.0, 1.0])
+    alone = Classes(2).mix_logits([sure, unsure], [0.0, 1.0])
     assert alone.exp().tolist() == [[0.5, 0.5]]
 
 
 def test_a_mixed_answer_needs_a_share_for_each():
     with pytest.raises(ValueError, match=r"one number for each of 2 answers, got 1"):
-        Classes(2).mixed([torch.zeros(1, 2)] * 2, [1.0])
+        Classes(2).mix_logits([torch.zeros(1, 2)] * 2, [1.0])

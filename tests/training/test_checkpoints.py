@@ -23,7 +23,7 @@ from training_cases import (
 
 from hma.errors import UserError
 from hma.io import tensor_files
-from hma.io.files import no_lost_writes
+from hma.io.files import explain_write_errors
 from hma.io.json_files import SEAL
 from hma.training import Interrupted, Record
 from hma.training import checkpoints as checkpoints_module
@@ -305,7 +305,7 @@ def test_no_space_for_the_record_leaves_a_run_that_can_be_finished(
     folder = shutil.copytree(part, tmp_path / "copy")
 
     def full(path, values):
-        with no_lost_writes(path):
+        with explain_write_errors(path):
             raise NO_SPACE[0]
 
     monkeypatch.setattr(record_module, "write_json", full)

@@ -9,16 +9,8 @@ from training_cases import quietly, rows, small_task
 
 from hma.data import InMemory, Task
 from hma.io.files import FileError
-from hma.methods.simple import (
-    NoSimpleRowError,
-    boosting,
-    cache,
-    forest,
-    kernel,
-    logistic,
-    neighbours,
-    prototypes,
-)
+from hma.methods.simple import NoSimpleRowError, boosting, kernel, logistic, neighbours
+from hma.paper.rivals import cache, forest, prototypes
 from hma.targets import Classes
 from hma.training import Recipe, Record
 from hma.training.kept_weights import load_weights

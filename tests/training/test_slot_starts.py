@@ -15,9 +15,10 @@ from training_cases import MEMORY, Noisy, Plain, memory_learner, quietly, small_
 from hma import MemoryClassifier, MemoryModel, MemoryRegressor, VoteConfig
 from hma.backbones import Frozen
 from hma.errors import UserError
-from hma.methods import irm, with_memory
-from hma.methods.cached_features import cached_features
-from hma.methods.invariance import random_environments
+from hma.methods import with_memory
+from hma.methods.cached_features import cache_features
+from hma.paper.rivals import irm
+from hma.paper.rivals.invariance import random_environments
 from hma.training import Interrupted, Recipe
 from hma.training.identity import differences
 
@@ -172,7 +173,7 @@ def test_slots_that_the_caller_started_stay():
 def test_features_that_are_known_start_slots_too(tmp_path):
     task = small_task()
     backbone = Frozen(Plain())
-    known = cached_features(task, backbone, tmp_path)
+    known = cache_features(task, backbone, tmp_path)
     config = replace(MEMORY, slot_init="class_means")
     found = []
     for rows in (task, known):

@@ -12,7 +12,8 @@ from training_cases import EVERYTHING, MEMORY, Noisy, Plain, quietly, small_task
 
 from hma.data import InMemory, Task
 from hma.errors import UserError
-from hma.methods import batchformer, erm, irm, knn, npt, random_environments, with_memory
+from hma.methods import erm, with_memory
+from hma.paper.rivals import batchformer, irm, knn, npt, random_environments
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.training import Interrupted, Recipe
 from hma.training.identity import identity

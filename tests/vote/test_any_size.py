@@ -14,10 +14,8 @@ from torch import nn
 import hma
 from hma import VoteConfig, VotingMemory
 from hma.memory import blocks
-from hma.memory.encoded_rows import EncodedRows
-from hma.memory.keyed_rows import KeyedRows
 from hma.memory.projected import LabelledRows, Projected
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import EncodedRows, KeyedRows, MemoryRows
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.vote.search import BestRows
 
@@ -77,9 +75,9 @@ def by_hand(model, x, k):
         weights = {r: math.exp(-apart[r]) for r in near}
         total = sum(weights.values()) + math.exp(-1000)
         found.append(sum(weights[r] / total * ballots[r] for r in near))
-    voted = model.target.tallied(torch.stack(found))
+    voted = model.target.tally(torch.stack(found))
     share = model.vote.share
-    return model.target.mixed([model.head_logits(x), voted], torch.stack([1 - share, share]))
+    return model.target.mix_logits([model.head_logits(x), voted], torch.stack([1 - share, share]))
 
 
 @torch.no_grad()
@@ -191,11 +189,11 @@ def test_ballots_of_blocks_are_never_made_for_all_of_them():
     )
     weights = torch.rand(1, 2, rows)
     expected = weights[0].double() @ memory.target.ballots(memory.labels).double()
-    torch.testing.assert_close(memory.mixed(weights)[0].double(), expected, rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(memory.mix(weights)[0].double(), expected, rtol=1e-4, atol=1e-2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Classes, "ballots", lambda self, stored: seen.append(len(stored)) or
                       torch.zeros(len(stored), 3))  # fmt: skip
-        memory.mixed(weights)
+        memory.mix(weights)
         memory.at(torch.zeros(1, 2, 4).long())
     assert max(seen) <= blocks.AT_ONCE
 

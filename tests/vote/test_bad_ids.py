@@ -9,11 +9,11 @@ from vote_by_hand import TARGETS, WIDTH, labels_of, name_of
 
 import hma
 from hma import VoteConfig, VotingMemory
-from hma.memory.keyed_rows import KeyedRows
+from hma.memory.rows import KeyedRows
 from hma.targets import Classes
 from hma.vote import learning
 from hma.vote.learning import _Learning
-from hma.vote.learning_vote import FAR
+from hma.vote.read import FAR
 
 
 def model_of(target=None, rows=8, **config):
@@ -216,14 +216,14 @@ def test_a_model_that_leaves_nothing_out_lets_a_row_meet_its_own_copy(monkeypatc
 
 def noted_draws(monkeypatch):
     """Return a list that is given the ids of the rows of every draw."""
-    drawn, draw = [], KeyedRows.drawn
+    drawn, draw = [], KeyedRows.draw
 
     def noted(store, count, generator=None):
         places = draw(store, count, generator)
         drawn.append(store.ids[places])
         return places
 
-    monkeypatch.setattr(KeyedRows, "drawn", noted)
+    monkeypatch.setattr(KeyedRows, "draw", noted)
     return drawn
 
 

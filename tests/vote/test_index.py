@@ -11,9 +11,7 @@ from torch import nn
 from hma import VotingMemory, explain, suspects, unfamiliarity
 from hma.errors import UserError
 from hma.memory.projected import Projected
-from hma.memory.row_hashes import found_at, row_hashes
-from hma.vote.index import FILES, IndexedRows
-from hma.vote.search import BestRows
+from hma.vote.search import FILES, BestRows, IndexedRows, find_hashes, hash_rows
 
 pytest.importorskip("faiss")
 
@@ -222,14 +220,14 @@ def test_nothing_to_save_is_said(tmp_path):
 def test_rows_have_numbers_by_what_they_hold():
     rows = torch.randn(2000, 5)
     rows[7:10] = rows[3]
-    hashes = row_hashes(rows)
+    hashes = hash_rows(rows)
     assert len(set(hashes.tolist())) == 2000
     order = torch.randperm(2000)
-    others = row_hashes(rows[order])
+    others = hash_rows(rows[order])
     assert set(others.tolist()) == set(hashes.tolist())
-    places = found_at(hashes, others)
+    places = find_hashes(hashes, others)
     assert torch.equal(rows[order][places], rows)
-    assert found_at(hashes, others[:0]).tolist() == [-1] * 2000
+    assert find_hashes(hashes, others[:0]).tolist() == [-1] * 2000
     changed = rows.clone()
     changed[5, 2] += 1e-6
-    assert (row_hashes(changed) != hashes).nonzero()[0].tolist() == [5]
+    assert (hash_rows(changed) != hashes).nonzero()[0].tolist() == [5]

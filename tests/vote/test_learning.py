@@ -12,7 +12,7 @@ from vote_by_hand import WIDTH
 import hma
 from hma import HMA, HMAConfig, VoteConfig, VotingMemory
 from hma.backbones import binned_mlp
-from hma.memory.encoded_rows import EncodedRows
+from hma.memory.rows import EncodedRows
 from hma.targets import Classes
 from hma.vote import learning
 from hma.vote.learning import learn_memory

@@ -6,9 +6,16 @@ from torch.nn.functional import layer_norm, pad
 from vote_by_hand import TARGETS, labels_of, name_of
 
 from hma.targets import Classes
-from hma.vote.learning_rows import RowsInView, use_the_same_columns
-from hma.vote.learning_vote import FAR, Voters, keys_of_normalised, squares, used_columns, voted
-from hma.vote.read import VotingRead
+from hma.vote.learning import RowsInView, use_the_same_columns
+from hma.vote.read import (
+    FAR,
+    Voters,
+    VotingRead,
+    count_used_columns,
+    count_votes,
+    project_normalised,
+    squared_lengths,
+)
 
 WIDTH, FIRST = 7, 2
 
@@ -35,15 +42,15 @@ def test_logits_and_gradients_are_those_of_the_vote(target, seen):
     if seen == "none":
         hidden, unseen = torch.ones(6) > 0, torch.ones(5, 5) > 0
     groups = [
-        vote.at(keys, labels[:5]).hiding(unseen),
-        vote.at(far, labels[5:]).hiding(hidden),
+        vote.at(keys, labels[:5]).hide(unseen),
+        vote.at(far, labels[5:]).hide(hidden),
     ]
     ballots = target.ballots(labels).double()
     rows = [
-        Voters(keys, ballots[:5], squares(keys) + FAR * unseen),
-        Voters(far, ballots[5:], squares(far) + FAR * hidden),
+        Voters(keys, ballots[:5], squared_lengths(keys) + FAR * unseen),
+        Voters(far, ballots[5:], squared_lengths(far) + FAR * hidden),
     ]
-    expected, found = vote(keys, groups, keys)[0], voted(vote, keys, rows)
+    expected, found = vote(keys, groups, keys)[0], count_votes(vote, keys, rows)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     learned = (keys, vote.log_sharpness)
     for one, other in zip(gradients(found, *learned), gradients(expected, *learned), strict=True):
@@ -63,7 +70,7 @@ def test_keys_of_normalised_rows_without_padding_are_those_of_the_rows(drops, pa
     assert view.shape == (6, WIDTH - padded)
     torch.testing.assert_close(rows.keys(), vote.keys(features))
     kept = (torch.rand(WIDTH) < 0.7).double() / 0.7 if drops else None
-    expected, found = vote.keys(features, kept), keys_of_normalised(vote, view, kept)
+    expected, found = vote.keys(features, kept), project_normalised(vote, view, kept)
     torch.testing.assert_close(found, expected)
     learned = (*vote.norm.parameters(), *vote.to_keys.parameters())
     for one, other in zip(gradients(found, *learned), gradients(expected, *learned), strict=True):
@@ -73,5 +80,5 @@ def test_keys_of_normalised_rows_without_padding_are_those_of_the_rows(drops, pa
 def test_a_column_that_one_row_of_any_view_uses_is_no_padding():
     first, second = torch.zeros(5), torch.zeros(5)
     first[0], second[3] = 1.0, 0.5
-    assert used_columns([first]) == 1
-    assert used_columns([first, second]) == 4
+    assert count_used_columns([first]) == 1
+    assert count_used_columns([first, second]) == 4

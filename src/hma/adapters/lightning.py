@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from hma.adapters.writing import StepWriter, Unpack, as_it_is, find_hma, rows_again
+from hma.adapters.writing import StepWriter, Unpack, expect_parts, find_memory_model, replay_rows
 from hma.extras import ensure_torchvision
 from hma.model import MemoryModel
 
@@ -38,7 +38,7 @@ class RememberCallback(Callback):
         trainer = Trainer(callbacks=[RememberCallback(unpack=unpack)])
     """
 
-    def __init__(self, model: MemoryModel | None = None, *, unpack: Unpack = as_it_is) -> None:
+    def __init__(self, model: MemoryModel | None = None, *, unpack: Unpack = expect_parts) -> None:
         self.model = model
         self.unpack = unpack
         self._steps = 0
@@ -46,8 +46,8 @@ class RememberCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find the model, and start slots that wait for rows."""
-        self._writer = StepWriter(find_hma(pl_module, self.model), self.unpack)
-        self._writer.start(_again(trainer, trainer.train_dataloader))
+        self._writer = StepWriter(find_memory_model(pl_module, self.model), self.unpack)
+        self._writer.start(_replay(trainer, trainer.train_dataloader))
         self._steps = trainer.global_step
 
     def on_train_batch_end(
@@ -70,12 +70,12 @@ class RememberCallback(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Learn a memory that is learned last; let go of the model."""
         assert self._writer is not None
-        rows = _again(trainer, trainer.train_dataloader, whole=True)
-        self._writer.finish(rows, _again(trainer, trainer.val_dataloaders, whole=True))
+        rows = _replay(trainer, trainer.train_dataloader, whole=True)
+        self._writer.finish(rows, _replay(trainer, trainer.val_dataloaders, whole=True))
         self._writer = None
 
 
-def _again(trainer: Trainer, loader: Any, *, whole: bool = False) -> Iterator[Any]:
+def _replay(trainer: Trainer, loader: Any, *, whole: bool = False) -> Iterator[Any]:
     """Yield the batches of a loader once more, where the model is."""
-    for batch in rows_again(loader, whole=whole):
+    for batch in replay_rows(loader, whole=whole):
         yield trainer.strategy.batch_to_device(batch)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hma.adapters.writing import StepWriter, find_hma, rows_again
+from hma.adapters.writing import StepWriter, find_memory_model, replay_rows
 from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
 from hma.errors import UserError, wrong_choice
@@ -35,7 +35,7 @@ class RowsWithIds(Dataset):  # type: ignore[misc]
         return {"ids": i, **(x if isinstance(x, Mapping) else {"x": x})}, y
 
 
-def _taken_apart(batch: Any) -> tuple[Any, Any, Any]:
+def _unpack(batch: Any) -> tuple[Any, Any, Any]:
     """Return ``(x, y, ids)`` as :meth:`MemoryModule.forward` is given them."""
     x, y = unpack_data(batch)
     if not isinstance(x, Mapping):
@@ -130,8 +130,8 @@ class RememberCallback(Callback):  # type: ignore[misc]
                 "criterion must take logits, got NLLLoss, skorch's default; pass "
                 "criterion=torch.nn.CrossEntropyLoss"
             )
-        model = find_hma(net.module_, self.model)
-        self.writer_ = StepWriter(model, _taken_apart)
+        model = find_memory_model(net.module_, self.model)
+        self.writer_ = StepWriter(model, _unpack)
         self.stepped_ = False
         self.rows_ = self.held_out_ = None
         optimizer = getattr(net.optimizer_, "optimizer", net.optimizer_)  # accelerate wraps it
@@ -145,7 +145,7 @@ class RememberCallback(Callback):  # type: ignore[misc]
     ) -> None:
         """Know the rows of training and validation, and start slots that wait for them."""
         self.rows_, self.held_out_ = dataset_train, dataset_valid
-        self.writer_.start(_again(net, dataset_train))
+        self.writer_.start(_replay(net, dataset_train))
 
     def on_batch_end(
         self, net: Any, batch: Any = None, training: bool | None = None, **kwargs: Any
@@ -161,7 +161,7 @@ class RememberCallback(Callback):  # type: ignore[misc]
     def on_train_end(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:  # noqa: N803
         """Learn a memory that is learned last; stop counting, and let go of all rows."""
         if self.rows_ is not None:
-            self.writer_.finish(_again(net, self.rows_), _again(net, self.held_out_))
+            self.writer_.finish(_replay(net, self.rows_), _replay(net, self.held_out_))
         if self.hook_ is not None:
             self.hook_.remove()
             self.hook_ = None
@@ -169,8 +169,8 @@ class RememberCallback(Callback):  # type: ignore[misc]
         self.writer_.held.clear()
 
 
-def _again(net: Any, rows: Any) -> Iterator[Any]:
+def _replay(net: Any, rows: Any) -> Iterator[Any]:
     """Yield the batches of a data set in order, where the model is."""
     if rows is not None:
-        for batch in rows_again(net.get_iterator(rows, training=False)):
+        for batch in replay_rows(net.get_iterator(rows, training=False)):
             yield to_tensor(unpack_data(batch), device=net.device)

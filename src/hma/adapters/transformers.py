@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.hooks import RemovableHandle
 
-from hma.adapters.writing import StepWriter, Unpack, find_hma, rows_again
+from hma.adapters.writing import StepWriter, Unpack, find_memory_model, replay_rows
 from hma.attention.hma import HMA
 from hma.errors import UserError
 from hma.extras import ensure_torchvision
@@ -25,7 +25,7 @@ from transformers import (
 )
 
 
-def labels_apart(batch: Any) -> tuple[Any, Any]:
+def split_labels(batch: Any) -> tuple[Any, Any]:
     """Return a batch of named tensors as ``(everything else, labels)``."""
     if not isinstance(batch, Mapping) or batch.get("labels") is None:
         held = ", ".join(batch) if isinstance(batch, Mapping) else type(batch).__name__
@@ -85,7 +85,7 @@ class ForTrainer(nn.Module):
         """Return the logits, and the loss where labels are given.
 
         A column ``ids`` tells samples apart, so that none is stored twice;
-        :class:`hma.adapters.sample_ids.WithIds` adds one to any data set of dicts.
+        :class:`hma.adapters.writing.WithIds` adds one to any data set of dicts.
         """
         named = {
             "input_ids": input_ids,
@@ -106,7 +106,7 @@ class ForTrainer(nn.Module):
 
     def unpack(self, batch: Any) -> tuple[Any, Any, Any]:
         """Take a batch apart as ``forward`` does."""
-        given, labels = labels_apart(batch)
+        given, labels = split_labels(batch)
         ids = given.pop("ids", None)
         return self.inputs(given), labels, ids
 
@@ -157,9 +157,9 @@ class RememberCallback(TrainerCallback):
                 f"the memory cannot follow a model that is split over {args.n_gpu} devices in one "
                 "process; start one process per device with torchrun, or set CUDA_VISIBLE_DEVICES"
             )
-        own = model.unpack if isinstance(model, ForTrainer) else labels_apart
-        self._writer = StepWriter(find_hma(model, self.model), self.unpack or own)
-        self._writer.start(_again(kwargs.get("train_dataloader"), args))
+        own = model.unpack if isinstance(model, ForTrainer) else split_labels
+        self._writer = StepWriter(find_memory_model(model, self.model), self.unpack or own)
+        self._writer.start(_replay(kwargs.get("train_dataloader"), args))
         self._stop_listening()
         self._hook = model.register_forward_pre_hook(self._listen, with_kwargs=True)
 
@@ -193,8 +193,8 @@ class RememberCallback(TrainerCallback):
     ) -> None:
         """Learn a memory that is learned last; stop listening."""
         assert self._writer is not None
-        rows = _again(kwargs.get("train_dataloader"), args, whole=True)
-        self._writer.finish(rows, _again(kwargs.get("eval_dataloader"), args, whole=True))
+        rows = _replay(kwargs.get("train_dataloader"), args, whole=True)
+        self._writer.finish(rows, _replay(kwargs.get("eval_dataloader"), args, whole=True))
         self._stop_listening()
         self._writer = None
 
@@ -205,9 +205,9 @@ class RememberCallback(TrainerCallback):
             self._hook = None
 
 
-def _again(loader: Any, args: TrainingArguments, *, whole: bool = False) -> Iterator[Any]:
+def _replay(loader: Any, args: TrainingArguments, *, whole: bool = False) -> Iterator[Any]:
     """Yield the batches of a loader once more, where the model is."""
     from accelerate.utils import send_to_device  # type: ignore[import-untyped]
 
-    for batch in rows_again(loader, whole=whole):
+    for batch in replay_rows(loader, whole=whole):
         yield send_to_device(batch, args.device)

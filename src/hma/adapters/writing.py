@@ -1,16 +1,16 @@
-"""What every adapter does: find the model, hold the batches of a step, write them after it."""
+"""What every adapter does: number the rows, find the model, write a step's batches after it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from hma.errors import UserError
 from hma.memory.distributed import world_size
-from hma.memory.encoded_rows import EncodedRows
+from hma.memory.rows import EncodedRows
 from hma.model import MemoryModel
 from hma.targets import UNKNOWN
 
@@ -28,7 +28,7 @@ class Held(NamedTuple):
     ids: Tensor | None
 
 
-def as_it_is(batch: Any) -> Sequence[Any]:
+def expect_parts(batch: Any) -> Sequence[Any]:
     """Return a batch that is ``(x, y)`` or ``(x, y, ids)``, or say that it needs ``unpack``."""
     if isinstance(batch, tuple | list) and len(batch) in (2, 3):
         return batch
@@ -39,7 +39,7 @@ def as_it_is(batch: Any) -> Sequence[Any]:
     )
 
 
-def rows_again(loader: Any, *, whole: bool = False) -> Iterable[Any]:
+def replay_rows(loader: Any, *, whole: bool = False) -> Iterable[Any]:
     """Return the batches of a DataLoader once more, rows in their order, none drawn by chance.
 
     Rows that come as a stream cannot come again: none.
@@ -63,11 +63,11 @@ def rows_again(loader: Any, *, whole: bool = False) -> Iterable[Any]:
     )
 
 
-def find_hma(module: nn.Module, given: MemoryModel | None = None) -> MemoryModel:
+def find_memory_model(module: nn.Module, given: MemoryModel | None = None) -> MemoryModel:
     """Return ``given``, or the one model with a memory inside ``module``.
 
     Example:
-        >>> find_hma(nn.Linear(2, 2))
+        >>> find_memory_model(nn.Linear(2, 2))
         Traceback (most recent call last):
         hma.errors.UserError: Linear holds no memory of hma; pass RememberCallback(model=...)
     """
@@ -94,7 +94,7 @@ class StepWriter:
     Example:
         >>> from hma import HMA
         >>> model = HMA(nn.Linear(2, 8), 3, feature_dim=8)
-        >>> writer = StepWriter(model, as_it_is)
+        >>> writer = StepWriter(model, expect_parts)
         >>> writer.hold((torch.rand(2, 2), torch.tensor([0, 2])))
         >>> writer.hold((torch.rand(1, 2), torch.tensor([1])))
         >>> len(model.memory_state().labels)
@@ -122,14 +122,14 @@ class StepWriter:
         """
         if not self.model.waits_for_rows:
             return
-        rows = (self._taken_apart(batch)[:2] for batch in batches)
+        rows = (self._unpack(batch)[:2] for batch in batches)
         first = next(rows, None)
         if first is not None:
             self.model.start_slots(chain([first], rows))
 
     def hold(self, batch: Any) -> None:
         """Keep a batch that the coming step learns from."""
-        held = self._taken_apart(batch)
+        held = self._unpack(batch)
         if self.model.keeps_rows_of_steps:
             self.held.append(held)
         elif held.ids is not None:
@@ -137,7 +137,7 @@ class StepWriter:
             if len(self._trained_on) > BATCHES_OF_IDS:
                 self._trained_on = [torch.unique(torch.cat(self._trained_on))]
 
-    def _taken_apart(self, batch: Any) -> Held:
+    def _unpack(self, batch: Any) -> Held:
         parts = self.unpack(batch)
         if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
             raise UserError(f"unpack must return (x, y) or (x, y, ids), got {type(parts).__name__}")
@@ -180,10 +180,42 @@ class StepWriter:
         self.model.after_training(rows, others)
 
     def _parts(self, batch: Any) -> tuple[Any, ...]:
-        return tuple(part for part in self._taken_apart(batch) if part is not None)
+        return tuple(part for part in self._unpack(batch) if part is not None)
 
 
 def _ids(batch: Held) -> Tensor:
     if batch.ids is None:
         return torch.full((len(batch.y),), UNKNOWN, device=batch.y.device)
     return batch.ids.to(batch.y.device)
+
+
+class WithIds(Dataset[Any]):
+    """A data set whose rows bring along which sample they are: their place in it.
+
+    In training no row may read its own stored copy, and ids tell the model which that is. A row
+    that is a tuple gets its id as the last part, a dict as ``ids``; any other row comes as a pair
+    of row and id.
+
+    Args:
+        rows: A data set with a length, whose rows stay at their places.
+
+    Example:
+        >>> WithIds([("a", 0), ("b", 1)])[1]
+        ('b', 1, 1)
+        >>> WithIds([{"text": "a", "label": 0}])[0]
+        {'text': 'a', 'label': 0, 'ids': 0}
+    """
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> Any:
+        row = self.rows[place]
+        if isinstance(row, Mapping):
+            return {**row, "ids": place}
+        if isinstance(row, tuple | list):
+            return (*row, place)
+        return row, place

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hma.attention.config import Scale
 from hma.memory.distributed import gather_rows, own_rows
-from hma.memory.projected import Chosen, Nearest, Projected, Weights, parted
+from hma.memory.projected import Chosen, Nearest, Projected, Weights, split_columns
 
 
 class Around(NamedTuple):
@@ -152,10 +152,10 @@ class MemoryRead(nn.Module):
         shares = self._keep_largest(scores.softmax(dim=-1)).to(own.values.dtype)
         found = Weights(shares, None)
         if memory is not None:
-            found = Weights(*parted(shares, [seen, shares.shape[-1] - seen]))
-        mixed = found.own * own.values if around.batch is None else own.mixed(found.own)
+            found = Weights(*split_columns(shares, [seen, shares.shape[-1] - seen]))
+        mixed = found.own * own.values if around.batch is None else own.mix(found.own)
         if memory is not None and found.memory is not None:
-            mixed = mixed + memory.mixed(found.memory)
+            mixed = mixed + memory.mix(found.memory)
         return mixed, found
 
     def _own_rows(self, around: Around) -> Tensor:

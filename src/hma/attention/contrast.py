@@ -8,8 +8,8 @@ from torch.nn.functional import normalize
 
 from hma.config import ConfigError
 from hma.memory.distributed import gather_rows, rank
-from hma.memory.queue import MemoryQueue
-from hma.memory.stored import LearnedRows
+from hma.memory.memories import LearnedRows
+from hma.memory.rows import MemoryQueue
 from hma.targets import UNKNOWN, Number, Target
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def contrast_over_memory(model: "HMA", features: Tensor, y: Tensor, ids: Tensor 
     """
     expect_classes(model.target)
     config, target = model.config, model.target
-    labels = target.checked(y.to(features.device), len(features))
+    labels = target.check(y.to(features.device), len(features))
     known = None if ids is None else ids.to(features.device)
     batch = batch_rows(features, target.membership(labels), known)
     memory = []

@@ -1,4 +1,4 @@
-"""HMA: the paper's memory. Attention over past rows, then over learned rows and the batch."""
+"""HMA, the paper's memory: attention over a queue of training rows, slots and the batch."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,16 +17,15 @@ from hma.attention.reads import (
     real_memory,
     synthetic_memory,
 )
-from hma.attention.shares import attention_shares
 from hma.attention.tokens import LabelTokens
 from hma.checks import expect_shape, expect_tensor, feature_dim_of
 from hma.config import ConfigError
 from hma.errors import wrong_choice
 from hma.memory.attribution import ExactParts, Shares
 from hma.memory.locking import reads, writes
-from hma.memory.queue import MemoryRows
-from hma.memory.state import MemoryState, copied_out
-from hma.memory.stored import Memories
+from hma.memory.memories import Memories, MemoryState, copy_memories
+from hma.memory.projected import Weights
+from hma.memory.rows import MemoryRows
 from hma.model import Context, MemoryModel, Output, Trace
 from hma.targets import Target, one_target
 
@@ -127,7 +126,7 @@ class HMA(MemoryModel):
             memories: Read these instead of the model's own, as they are.
             weights: Whether the weights are asked for; a linear read makes them only then.
         """
-        features = self._validated(features)
+        features = self._validate(features)
         # read once: another thread may set the model's context meanwhile
         context = self._context if context is None else self.allowed_context(context)
         memories = self.memories(context) if memories is None else memories
@@ -233,7 +232,7 @@ class HMA(MemoryModel):
             y: True labels.
             ids: Sample ids ``(B,)``; without them a row meets its own stored copy.
         """
-        return contrast_over_memory(self, self._validated(features), y, ids)
+        return contrast_over_memory(self, self._validate(features), y, ids)
 
     @property
     def waits_for_rows(self) -> bool:
@@ -284,7 +283,7 @@ class HMA(MemoryModel):
     @reads
     def memory_state(self) -> MemoryState:
         """Return a copy of what the memories hold now."""
-        return copied_out(self.real, self.synthetic, self.anchors, self.memory_frozen)
+        return copy_memories(self.real, self.synthetic, self.anchors, self.memory_frozen)
 
     def describe(self) -> str:
         """Return in words what kind of memory this is."""
@@ -310,7 +309,7 @@ class HMA(MemoryModel):
         parts = self.real, self.synthetic, self.tokens, anchors, labels_of
         if self.joint is not None:
             return self.joint.project(*parts, hidden=(rows, slots))
-        return projected(*parts, rows).hiding(slots=slots)
+        return projected(*parts, rows).hide(slots=slots)
 
     def _can_project(self) -> bool:
         return self._context != "anchors" or len(self.anchors) > 0
@@ -339,3 +338,60 @@ def _expect_heads_fit(feature_dim: int, config: HMAConfig) -> None:
             f"{feature_dim} + {config.label_dim} = {token}; "
             f"label_dim={config.label_dim + heads - token % heads} would fit"
         )
+
+
+def attention_shares(model: "HMA", features: Tensor, places: Tensor) -> tuple[Tensor, Shares]:
+    """Return logits and the shares of attention, followed through the reads to their sources.
+
+    The weights of both reads, averaged over heads, are followed back to what entered the model: a
+    neighbour's share is split into what came from the neighbour itself and what it had read from
+    the queue. Residual connections are not counted.
+
+    Args:
+        model: The model, in eval mode.
+        features: What the backbone made, ``(B, F)``.
+        places: Where the stored rows lie that are named, ``(N,)``.
+    """
+    context, trace = model.context, model.trace(features)
+    anchors = model.anchors if context == "anchors" else model.anchors[:0]
+    read_before = len(anchors) and model.joint is None
+    anchor_trace = model.trace(anchors, context=context) if read_before else None
+    count, size = len(features), 0 if model.real is None else model.real.queue.size
+    own_real, queue_real = _first_read(trace.real, count, size, places)
+    num_slots = 0 if model.synthetic is None else len(model.synthetic.classes)
+    own, rest = _second_read(trace.synthetic, count, num_slots + len(anchors), features.device)
+    slots, to_anchors = rest[:, :num_slots], rest[:, num_slots:]  # (B, S), (B, A)
+    queue = queue_real if model.joint is not None else own @ queue_real  # (B, N)
+    if anchor_trace is not None:
+        own_anchor, queue_anchor = _first_read(anchor_trace.real, len(anchors), size, places)
+        queue = queue + to_anchors @ queue_anchor
+        to_anchors = to_anchors * own_anchor
+    batch = own * own_real if model.joint is None else own  # (B, B): what came from each row itself
+    itself = batch.diagonal().clone()  # (B,)
+    batch = batch - torch.diag(itself)
+    parts = [itself[:, None], queue, batch, to_anchors, slots]
+    total = torch.cat(parts, dim=1).sum(dim=1, keepdim=True)  # below 1 where top_k dropped some
+    itself, *others = (part / total for part in parts)
+    return trace.logits, Shares(itself[:, 0], *others)
+
+
+def _first_read(
+    weights: Weights | None, count: int, size: int, places: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the share each row kept for itself ``(B,)`` and gave to queue rows ``(B, N)``."""
+    if weights is None:
+        return torch.ones(count, device=places.device), torch.zeros(count, 0, device=places.device)
+    own = weights.own.float().mean(dim=0)[:, :1].sum(dim=1)  # (H, B, 1) -> (B,)
+    return own, weights.over_rows(size)[:, places]  # (B, M) -> (B, N)
+
+
+def _second_read(
+    weights: Weights | None, count: int, rows: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return the shares over the batch ``(B, B)`` and over slots and anchors ``(B, S + A)``."""
+    if weights is None:
+        return torch.eye(count, device=device), torch.zeros(count, 0, device=device)
+    own = weights.own.float().mean(dim=0)  # (H, B, B or 1) -> (B, B or 1)
+    if own.shape[1] != count or weights.own.shape[-1] == 1:
+        own = torch.diag(own[:, 0])
+    return own, weights.over_rows(rows)

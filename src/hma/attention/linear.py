@@ -5,7 +5,7 @@ from torch import Tensor
 
 from hma.attention.block import Around, MemoryRead
 from hma.attention.config import Scale
-from hma.memory.projected import Chosen, Projected, Weights, parted
+from hma.memory.projected import Chosen, Projected, Weights, split_columns
 
 HIDDEN = -3e4
 """Score of a row that nobody sees; finite, so that a memory of such rows weighs nothing."""
@@ -92,9 +92,9 @@ class LinearRead(MemoryRead):
             scores["batch"] = scores["batch"] + HIDDEN * around.alone
         together = torch.cat(list(scores.values()), dim=-1).softmax(dim=-1)
         sizes = [part.shape[-1] for part in scores.values()]
-        parts = parted(together.to(around.own.values.dtype), sizes)
+        parts = split_columns(together.to(around.own.values.dtype), sizes)
         shares = dict(zip(scores, parts, strict=True))
-        mixed = [part.mixed(shares[name]) for name, part in seen.items()]
+        mixed = [part.mix(shares[name]) for name, part in seen.items()]
         if "own" in shares:
             mixed.append(shares["own"] * around.own.values)
         found = self._of_all_rows(shares, around, memory) if weights else None
@@ -140,8 +140,8 @@ class LinearRead(MemoryRead):
         total = found.own.sum(dim=-1, keepdim=True) + left.sum(dim=-1, keepdim=True)
         shares = Weights(found.own / total, left / total)
         batch = around.batch
-        own = shares.own * around.own.values if batch is None else batch.mixed(shares.own)
-        return own + memory.mixed(left / total), shares
+        own = shares.own * around.own.values if batch is None else batch.mix(shares.own)
+        return own + memory.mix(left / total), shares
 
 
 def orthogonal_directions(count: int, width: int, seed: int = 0) -> Tensor:

@@ -11,11 +11,11 @@ from hma.attention.block import MemoryRead
 from hma.attention.config import HMAConfig
 from hma.attention.linear import LinearRead
 from hma.attention.tokens import LabelTokens
-from hma.memory.distributed import shared_chance
-from hma.memory.projected import Nearest, Projected, Weights, parted
-from hma.memory.queue import MemoryQueue
+from hma.memory.distributed import draw_shared_number
+from hma.memory.memories import LearnedRows, Memories, StoredRows
+from hma.memory.projected import Nearest, Projected, Weights, split_columns
+from hma.memory.rows import MemoryQueue
 from hma.memory.slots import SlotInit
-from hma.memory.stored import LearnedRows, Memories, StoredRows
 from hma.targets import Target
 
 
@@ -67,7 +67,7 @@ def drawn_alone(share: float, device: torch.device) -> Tensor | None:
         return None
     # DIFF[paper 3.2]: training always shows the batch there, so a row that is asked about by
     # itself comes as a surprise.
-    return shared_chance(device) < share
+    return draw_shared_number(device) < share
 
 
 class SyntheticMemory(LearnedRows):
@@ -147,11 +147,11 @@ def projected(
         tokens: Joins features and labels.
         anchors: Features of a support batch, ``(A, F)``, if there is one.
         labels_of: Places whose labels the rows take, ``(M,)``; their own if not given.
-        hidden: Rows that are not there, as :meth:`Projected.hiding` has it.
+        hidden: Rows that are not there, as :meth:`Projected.hide` has it.
     """
     rows = real.project(tokens, labels_of) if isinstance(real, RealMemory) else None
     if rows is not None and hidden is not None:
-        rows = rows.hiding(hidden)
+        rows = rows.hide(hidden)
     if not isinstance(synthetic, SyntheticMemory):
         return Memories(rows, None)
     support = _as_tokens(anchors, tokens)
@@ -204,7 +204,7 @@ class JointRead(nn.Module):
             tokens: Makes tokens of rows.
             anchors: Features of a support batch, ``(A, F)``, if there is one.
             labels_of: Places whose labels stored rows take, ``(M,)``; their own if not given.
-            hidden: Stored rows and slots that are not there, as :meth:`Projected.hiding` has it.
+            hidden: Stored rows and slots that are not there, as :meth:`Projected.hide` has it.
         """
         past = None if stored is None else tokens.of_queue(stored.queue, labels_of)  # (M, W)
         slots = None if learned is None else tokens.of_slots(learned)  # (S, W)
@@ -220,7 +220,7 @@ class JointRead(nn.Module):
         without, slotless = hidden
         if slotless is not None:
             slotless = pad(slotless, (0 if past is None else len(past), 0))
-        return memories.hiding(rows=without).hiding(rows=slotless)
+        return memories.hide(rows=without).hide(rows=slotless)
 
     def forward(
         self,
@@ -254,7 +254,7 @@ class JointRead(nn.Module):
             return Read(read, None, found)
         others = memory.keys.shape[1] - size
         chosen = found.memory.shape[-1] - others
-        of_stored, of_others = parted(found.memory, [chosen, others])
+        of_stored, of_others = split_columns(found.memory, [chosen, others])
         places = None if found.places is None else found.places[..., :chosen]
         first = None if stored is None else Weights(found.own, of_stored, places)
         return Read(read, first, Weights(found.own, of_others))

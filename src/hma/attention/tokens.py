@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from hma.checks import expect_shape
-from hma.memory.queue import MemoryQueue
-from hma.memory.stored import LearnedRows
+from hma.memory.memories import LearnedRows
+from hma.memory.rows import MemoryQueue
 from hma.targets import Target
 
 

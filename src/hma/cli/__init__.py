@@ -23,9 +23,8 @@ from hma.cli.serve import serve
 from hma.cli.suspects import suspects
 from hma.cli.train import COMMON_OF_TRAIN, train
 from hma.config import ConfigError
-from hma.errors import UserError
-from hma.io.checkpoint_files import CheckpointError
-from hma.io.printable import printable
+from hma.errors import UserError, printable
+from hma.io.checkpoint import CheckpointError
 from hma.training import Interrupted
 
 MISTAKES = (UserError, ConfigError, CheckpointError, FileExistsError, FileNotFoundError)

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from hma.cli.opening import Encoding, opened_run
 from hma.cli.terminal import Terminal
 from hma.data import Source
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit
 from hma.runs import Run
 from hma.runs.audits import AUDITS, audit_run, audit_source
 from hma.runs.source import rows_for, rows_trained_on

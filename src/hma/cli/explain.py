@@ -11,7 +11,7 @@ from hma.cli.opening import Encoding, opened_run
 from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.report.numbers import percent
 from hma.runs.explanation import RowExplanation, as_page, explain_row
 from hma.runs.source import rows_for
@@ -66,7 +66,7 @@ def explain(
     if found.note:
         terminal.say(found.note)
     if output is not None:
-        with written_whole(output) as temporary:
+        with atomic_write(output) as temporary:
             temporary.write_text(as_page(found), encoding="utf-8")
         terminal.say(f"wrote {output}")
 

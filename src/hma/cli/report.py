@@ -13,7 +13,7 @@ from hma.cli.run import PLACES, Places
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.io.card import CARD
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.report.pictures import PrintFormat, print_pictures
 from hma.report.pictures.examples import examples_of
 from hma.report.seeds.verdict import verdict
@@ -187,7 +187,7 @@ def _write(
     if output is None:
         print(text, end="")
         return
-    with written_whole(output) as temporary:
+    with atomic_write(output) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     Terminal().say(f"wrote {output}")
 
@@ -199,7 +199,7 @@ def _print(found: TableReport, output: Path, kind: PrintFormat) -> None:
             f"{found.key} has no picture to print: it declares none, or no record of the budget "
             f"{found.budget} has one; hma report {found.key} -o table.html draws its scores"
         )
-    with written_whole(output) as temporary:
+    with atomic_write(output) as temporary:
         print_pictures(scenes, temporary, kind)
     Terminal().say(f"wrote {output}")
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from hma.io.printable import printable
+from hma.errors import printable
 
 
 class Terminal(Console):

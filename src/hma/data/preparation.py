@@ -25,7 +25,7 @@ from hma.data.labels import LABEL_KINDS, listed
 from hma.data.source import Source
 from hma.data.task import Batch, Kind, Split
 from hma.errors import UserError
-from hma.io.json_files import checked
+from hma.io.json_files import validate
 from hma.targets import Classes, Target, target_from_json
 
 Transform = Literal["measured", "vit", "vit-mirror", "weights"]
@@ -231,7 +231,7 @@ class Preparation(ABC):
             for one in fields(cls)
             if one.name != "target" and (one.name in values or one.default is MISSING)
         }
-        given = checked(values, {"labels": dict[str, Any], **expected})
+        given = validate(values, {"labels": dict[str, Any], **expected})
         own = {name: cls._revive(name, given[name]) for name in expected}
         own["target"] = target_from_json(given["labels"])
         made = cls(**own)

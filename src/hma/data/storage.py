@@ -15,8 +15,8 @@ from zipfile import BadZipFile, ZipFile
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.io.feature_file import read_features, write_features
-from hma.io.files import FileError, expect_regular, written_whole
+from hma.io.files import FileError, atomic_write, expect_regular
+from hma.io.tensor_files import read_features, write_features
 
 TIMEOUT = 60
 Tensors = dict[str, Tensor]
@@ -69,7 +69,7 @@ def fetch(address: str, target: Path, md5: str | None = None) -> None:
         md5: What the file must hash to, where it is known.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(target) as temporary:
+    with atomic_write(target) as temporary:
         try:
             with (
                 urllib.request.urlopen(address, timeout=TIMEOUT) as answer,
@@ -113,7 +113,7 @@ def fetch_archive(
         raise UserError(f"{address} does not hold {last}, but {sorted(places)}")
     for place in sorted(files, key=lambda place: place == last):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / place) as target:
+        with atomic_write(folder / place) as target:
             target.write_bytes(files[place])
 
 

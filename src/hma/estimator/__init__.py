@@ -1,8 +1,7 @@
 """HMA as a scikit-learn classifier and regressor; importing them needs scikit-learn."""
 
 try:
-    from hma.estimator.classifier import MemoryClassifier
-    from hma.estimator.regressor import MemoryRegressor
+    from hma.estimator.estimators import MemoryClassifier, MemoryRegressor
 except ModuleNotFoundError as error:
     if error.name != "sklearn":
         raise

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.estimator.rows import WeightedRows
-from hma.methods.simple.logistic import fitted_line
+from hma.estimator.learning import WeightedRows
+from hma.methods.simple.logistic import fit_line
 from hma.questions.explain import Explanation
 from hma.targets import Classes, Number, Target
-from hma.vote.shares import fitted_shares
+from hma.vote.weighing import fit_shares
 
 STRENGTH = 1.0
 """Inverse weight of the penalty: scikit-learn's; a few held-out rows would choose it badly."""
@@ -37,7 +37,7 @@ class LinearPart(NamedTuple):
         """Return the linear answer, ``(B, outputs)``."""
         return x.double().cpu() @ self.weight.T + self.bias
 
-    def mixed(self, network: Tensor, x: Tensor, target: Target) -> Tensor:
+    def mix(self, network: Tensor, x: Tensor, target: Target) -> Tensor:
         """Return the answer of both together.
 
         Args:
@@ -46,7 +46,7 @@ class LinearPart(NamedTuple):
             target: What a label is.
         """
         share = float(self.share)
-        return target.mixed([network.double().cpu(), self.logits(x)], [1 - share, share])
+        return target.mix_logits([network.double().cpu(), self.logits(x)], [1 - share, share])
 
     def explained(self, network: Explanation, x: Tensor, target: Target) -> Explanation:
         """Return the explanation of both together, from that of the network."""
@@ -77,13 +77,13 @@ def fit_linear_part(
     share = SHARE
     if held_out is not None and network is not None:
         counts = torch.from_numpy(held_out.weight / held_out.weight.mean())
-        said = [network.double().cpu(), _fitted(train, target).logits(torch.from_numpy(held_out.x))]
+        said = [network.double().cpu(), _fit(train, target).logits(torch.from_numpy(held_out.x))]
         labels = torch.from_numpy(held_out.labels)
-        _, share = fitted_shares(said, labels, target, counts=counts, favour=FAVOUR)
-    return _fitted(rows, target, share)
+        _, share = fit_shares(said, labels, target, counts=counts, favour=FAVOUR)
+    return _fit(rows, target, share)
 
 
-def _fitted(rows: WeightedRows, target: Target, share: float = SHARE) -> LinearPart:
+def _fit(rows: WeightedRows, target: Target, share: float = SHARE) -> LinearPart:
     """Fit to rows, whose columns are brought to mean 0 and variance 1 on the way."""
     labels, counts = rows.labels, rows.weight / rows.weight.mean()
     if isinstance(target, Number):
@@ -91,7 +91,7 @@ def _fitted(rows: WeightedRows, target: Target, share: float = SHARE) -> LinearP
     mean = np.average(rows.x, axis=0, weights=counts)
     scale = np.sqrt(np.average((rows.x - mean) ** 2, axis=0, weights=counts))
     scale[scale == 0] = 1.0
-    line, start = fitted_line((rows.x - mean) / scale, labels, STRENGTH, target, counts)
+    line, start = fit_line((rows.x - mean) / scale, labels, STRENGTH, target, counts)
     weight = line / scale
     parts = weight, start - weight @ mean, share
     return LinearPart(*(torch.tensor(part, dtype=torch.float64) for part in parts))

@@ -17,15 +17,15 @@ from sklearn.preprocessing import StandardScaler
 from hma.errors import UserError
 from hma.estimator.linear_part import LinearPart
 from hma.estimator.options import backbone_of, device_of
+from hma.io.checkpoint import FORMAT, CheckpointError, hold_for_saving, read_description
 from hma.io.checkpoint import load as load_model
 from hma.io.checkpoint import save as save_model
-from hma.io.checkpoint_files import FORMAT, CheckpointError, read_description, saving
 from hma.io.files import FileError
 from hma.io.json_files import RESTORE, finite_or_none, none_to_nan, write_json
 from hma.io.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from hma.estimator.table_estimator import TableEstimator
+    from hma.estimator.estimators import TableEstimator
 
 DESCRIPTION, BESIDE = "estimator.json", "beside.safetensors"
 MODEL = re.compile(r"model-[0-9a-f]{16}")
@@ -54,7 +54,7 @@ def save(classifier: "TableEstimator", folder: Path, *, overwrite: bool) -> None
     last.
     """
     description = _describe(classifier)
-    with saving(folder, [DESCRIPTION], overwrite):
+    with hold_for_saving(folder, [DESCRIPTION], overwrite):
         model = folder / f"model-{token_hex(8)}"
         try:
             save_model(deepcopy(classifier.model_).float(), model)

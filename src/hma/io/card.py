@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hma.io.printable import on_one_line
+from hma.errors import on_one_line
 from hma.model import Context
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit
 from hma.targets import Classes, Number, SoftClasses, Target, YesNo
 from hma.vote.views import TwoViews
 

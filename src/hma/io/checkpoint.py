@@ -1,36 +1,144 @@
-"""Save and load a model: safetensors and JSON, never pickle; whole or not at all."""
+"""A model on disk: safetensors and JSON in a folder, never pickle."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
 from hma.errors import UserError, reason
 from hma.io.card import CARD, ModelCard, card_text
-from hma.io.checkpoint_files import (
-    FORMAT,
-    CheckpointError,
-    read_description,
-    read_weights,
-    remove,
-    saving,
-    write_weights,
+from hma.io.files import (
+    FileError,
+    HeldError,
+    MissingFileError,
+    atomic_write,
+    explain_write_errors,
+    file_sha256,
+    hold_lock,
 )
-from hma.io.files import FileError, MissingFileError, written_whole
-from hma.io.json_files import RESTORE, Default, write_json
-from hma.io.tensor_files import Shapes, differing, read_shapes, shapes_of
-from hma.memory.growing import rows_as_they_are, shapes_to_load
+from hma.io.json_files import RESTORE, Default, read_json, validate, write_json
+from hma.io.tensor_files import (
+    Shapes,
+    compare_shapes,
+    read_shapes,
+    read_tensors,
+    shapes_of,
+    write_tensors,
+)
+from hma.memory.growing import load_without_copy, shapes_to_load
 from hma.model import MemoryModel
 from hma.targets import Target, target_from_json
 from hma.vote.config import VoteConfig
 from hma.vote.voting_memory import VotingMemory
+
+FORMAT = 2
+WAIT = 600.0
+"""Seconds that a save waits for another one to the same folder."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that cannot be used; says which file, what is wrong and what to do."""
+
+
+@contextmanager
+def hold_for_saving(folder: Path, names: Iterable[str], overwrite: bool) -> Iterator[None]:
+    """Make ``folder`` and hold it against other saves; refuse to replace what is there unasked."""
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with hold_lock(folder, wait=WAIT):
+            there = [folder / name for name in names if (folder / name).exists()]
+            if there and not overwrite:
+                raise FileExistsError(
+                    f"{there[0]} exists already; pass overwrite=True to replace it or choose "
+                    "another folder"
+                )
+            yield
+    except HeldError as error:
+        raise CheckpointError(
+            f"another process has been saving to {folder} for {WAIT:.0f} s; end it, or choose "
+            "another folder"
+        ) from error
+
+
+def write_weights(
+    state: Mapping[str, Tensor], folder: Path, number: str, stored: Path | None
+) -> dict[str, str]:
+    """Write weights, or link those that are on disk already; return each file's hash by name."""
+    files = {}
+    known = {} if stored is None else read_tensors(stored)
+    if stored is not None and all(_same(state.get(name), own) for name, own in known.items()):
+        name = f"model-{number}-stored.safetensors"
+        try:
+            os.link(stored, folder / name)
+        except OSError:  # a file system without links
+            shutil.copyfile(stored, folder / name)
+        files[name] = file_sha256(folder / name)
+        state = {name: value for name, value in state.items() if name not in known}
+    if state:
+        name = f"model-{number}.safetensors"
+        files[name] = write_tensors(folder / name, state)
+    return files
+
+
+def _same(value: Tensor | None, other: Tensor) -> bool:
+    return value is not None and value.dtype == other.dtype and torch.equal(value.cpu(), other)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files that may be gone already."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def read_weights(files: Mapping[Path, str | None]) -> dict[str, Tensor]:
+    """Return the tensors of all files together; each is held to its hash, where one is given."""
+    tensors: dict[str, Tensor] = {}
+    for path, sha256 in files.items():
+        tensors |= read_tensors(path, sha256=sha256)
+    return tensors
+
+
+def read_description(
+    path: Path, shape: Mapping[str, Any], *, absent: str, sealed: bool = False
+) -> dict[str, Any]:
+    """Return what the JSON file of a checkpoint says, or raise :class:`CheckpointError`.
+
+    Args:
+        path: The file.
+        shape: What it must hold, see :func:`hma.io.json_files.validate`.
+        absent: What to say where the file is not there.
+        sealed: The file was written sealed.
+    """
+    try:
+        description: dict[str, Any] = read_json(path, {"format": int}, sealed=sealed)
+        if description["format"] != FORMAT:
+            raise CheckpointError(
+                f"{path} has format {description['format']}, this hma reads format {FORMAT}; "
+                "install the version that wrote it"
+            )
+        return validate(description, shape)  # type: ignore[no-any-return]
+    except MissingFileError as error:
+        raise CheckpointError(absent) from error
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}; {RESTORE}") from error
+
+
+# ------------------------------------------------------------------------------------ a model in it
+
 
 MANIFEST = "hma.json"
 SHAPE = {
@@ -80,9 +188,12 @@ def save(
     folder = Path(directory)
     with model.lock.shared():
         text = card_text(model, card, folder.resolve().name)
-        with saving(folder, [MANIFEST, *([CARD] if text else [])], overwrite), ExitStack() as after:
+        with (
+            hold_for_saving(folder, [MANIFEST, *([CARD] if text else [])], overwrite),
+            ExitStack() as after,
+        ):
             if text:  # it takes its place when the model has, or not at all
-                after.enter_context(written_whole(folder / CARD)).write_text(text, encoding="utf-8")
+                after.enter_context(atomic_write(folder / CARD)).write_text(text, encoding="utf-8")
             _write(model, folder, stored)
 
 
@@ -104,10 +215,10 @@ def _write(model: MemoryModel, folder: Path, stored: Path | None) -> None:
         }
         write_json(folder / MANIFEST, description | ({"more": files} if files else {}))
     except BaseException:
-        remove(folder.glob(f"model-{number}*.safetensors"))
+        remove_files(folder.glob(f"model-{number}*.safetensors"))
         raise
     every = set(folder.glob("model-*.safetensors"))
-    remove(every - set(folder.glob(f"model-{number}*.safetensors")))
+    remove_files(every - set(folder.glob(f"model-{number}*.safetensors")))
 
 
 def _config_now(model: MemoryModel) -> HMAConfig | VoteConfig:
@@ -165,7 +276,7 @@ def _load(
         raise CheckpointError(f"{folder} cannot be loaded: {reason(error)}") from error
     saved = _match_slow_copy(saved, sketch, ())
     wanted = shapes_to_load(sketch, shapes_of(sketch.state_dict()), saved)
-    if problems := differing(saved, wanted):
+    if problems := compare_shapes(saved, wanted):
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise CheckpointError(
             f"{folder} does not fit this backbone: {'; '.join(problems[:5])}{more}"
@@ -174,7 +285,7 @@ def _load(
     model = _build(description, backbone, target, key_encoder)
     for name, own in model.state_dict(keep_vars=True).items():
         own.data = own.data.to(state[name].dtype)  # as saved, so that loading rounds nothing
-    with rows_as_they_are():
+    with load_without_copy():
         model.load_state_dict(state)
     model.eval()
     if description["frozen"]:

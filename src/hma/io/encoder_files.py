@@ -25,12 +25,12 @@ def load_encoder(name: str, *, other_weights: bool = False) -> nn.Module:
     folder = Path(name).expanduser()
     source = str(folder) if folder.is_dir() else name
     try:
-        with _without_bars(transformers.utils.logging):
+        with _hide_progress_bars(transformers.utils.logging):
             model, report = transformers.AutoModel.from_pretrained(
                 source, local_files_only=True, output_loading_info=True, trust_remote_code=False
             )
     except Exception as error:  # a damaged folder fails in many ways
-        raise UserError(_not_loaded(name, folder, error)) from error
+        raise UserError(_explain_failure(name, folder, error)) from error
     absent = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if absent and not other_weights:
         raise UserError(
@@ -41,7 +41,7 @@ def load_encoder(name: str, *, other_weights: bool = False) -> nn.Module:
     return loaded
 
 
-def _not_loaded(name: str, folder: Path, error: Exception) -> str:
+def _explain_failure(name: str, folder: Path, error: Exception) -> str:
     if folder.is_dir():
         return f"hf:{name} cannot be loaded: {reason(error)}"
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -53,7 +53,7 @@ def _not_loaded(name: str, folder: Path, error: Exception) -> str:
 
 
 @contextmanager
-def _without_bars(logging: Any) -> Iterator[None]:
+def _hide_progress_bars(logging: Any) -> Iterator[None]:
     """Keep Hugging Face from drawing a bar for every file it reads."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

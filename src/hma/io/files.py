@@ -35,7 +35,7 @@ class MissingFileError(FileError):
 
 
 @contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
+def atomic_write(target: Path) -> Iterator[Path]:
     """Yield a path to write to; it becomes ``target`` if the block ends well, else it is removed.
 
     A crash, a full disk or an error inside the block leaves whatever ``target`` was before. The
@@ -43,13 +43,13 @@ def written_whole(target: Path) -> Iterator[Path]:
     the folder of a killed writer is removed by :func:`remove_abandoned`. A file that is replaced
     keeps its permissions; those of a new one follow the umask.
     """
-    with no_lost_writes(target):
-        folder, lock = _own_folder(target.parent)
+    with explain_write_errors(target):
+        folder, lock = _make_folder(target.parent)
     try:
         temporary = folder / target.name
-        with no_lost_writes(target, only=FULL):
+        with explain_write_errors(target, only=FULL):
             yield temporary
-        with no_lost_writes(target):
+        with explain_write_errors(target):
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
             like = target if target.is_file() else folder / LOCK
@@ -61,7 +61,7 @@ def written_whole(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held(path: Path, *, wait: float = 0.0) -> Iterator[None]:
+def hold_lock(path: Path, *, wait: float = 0.0) -> Iterator[None]:
     """Hold ``path`` against every other process; raises :class:`HeldError` if one has it.
 
     The hold ends with the process, however it ends. What is locked is a file, made if needed and
@@ -74,7 +74,7 @@ def held(path: Path, *, wait: float = 0.0) -> Iterator[None]:
     file = path / LOCK if path.is_dir() else path
     lock = FileLock(file, timeout=wait)
     try:
-        with no_lost_writes(file), _without_lock_where_there_is_none(path):
+        with explain_write_errors(file), _warn_without_locks(path):
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 lock.acquire(poll_interval=0.02)
@@ -86,7 +86,7 @@ def held(path: Path, *, wait: float = 0.0) -> Iterator[None]:
 
 
 @contextmanager
-def no_lost_writes(path: Path, only: tuple[int, ...] | None = None) -> Iterator[None]:
+def explain_write_errors(path: Path, only: tuple[int, ...] | None = None) -> Iterator[None]:
     """Turn a failure to write ``path`` into one line that says why and what to do.
 
     Args:
@@ -159,7 +159,7 @@ def remove_abandoned(parent: Path, *, below: bool = False) -> None:
                 rmtree(folder, ignore_errors=True)
 
 
-def _own_folder(parent: Path) -> tuple[Path, FileLock]:
+def _make_folder(parent: Path) -> tuple[Path, FileLock]:
     """Return a new hidden folder, held for as long as this process writes in it."""
     remove_abandoned(parent)
     while True:
@@ -168,7 +168,7 @@ def _own_folder(parent: Path) -> tuple[Path, FileLock]:
         lock = FileLock(lock_file, timeout=0)
         try:
             lock_file.touch()  # by the umask, which tells what a new file may be
-            with _without_lock_where_there_is_none(folder):
+            with _warn_without_locks(folder):
                 lock.acquire()
             lock_file.stat()
         except (FileNotFoundError, FileExistsError, Timeout):  # another took it for abandoned
@@ -179,7 +179,7 @@ def _own_folder(parent: Path) -> tuple[Path, FileLock]:
 
 
 @contextmanager
-def _without_lock_where_there_is_none(path: Path) -> Iterator[None]:
+def _warn_without_locks(path: Path) -> Iterator[None]:
     """Warn, and go on, where the file system has no locks."""
     try:
         yield

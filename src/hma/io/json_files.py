@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hma.io.files import FileError, expect_regular, written_whole
+from hma.io.files import FileError, atomic_write, expect_regular
 
 MOST_BYTES = 256 * 2**20
 MOST_DEPTH = 100
@@ -54,7 +54,7 @@ def read_json(
 
     Args:
         path: A regular file; a pipe or a device is not touched.
-        shape: What it must hold, see :func:`checked`.
+        shape: What it must hold, see :func:`validate`.
         sha256: Its hash, where that is recorded elsewhere.
         sealed: The file was written sealed: without its own hash it is damaged. A hash that a file
             carries is always compared.
@@ -66,7 +66,7 @@ def read_json(
         data = path.read_bytes()
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("its content does not match its recorded hash")
-        return checked(_unsealed(parsed(data), sealed), shape)
+        return validate(_remove_seal(parse_json(data), sealed), shape)
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
     except ValueError as error:
@@ -85,14 +85,14 @@ def write_json(path: Path, values: Any, *, sealed: bool = False, indent: int | N
     if sealed:
         values = {**values, SEAL: _hash_of(values)}
     data = (json.dumps(values, indent=indent, allow_nan=False) + "\n").encode()
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
 
-def _unsealed(values: Any, sealed: bool) -> Any:
+def _remove_seal(values: Any, sealed: bool) -> Any:
     """Return the values of a sealed file as they were before, if they still are."""
-    if sealed and SEAL not in checked(values, dict):
+    if sealed and SEAL not in validate(values, dict):
         raise ValueError(f"it lacks its own hash, the field {SEAL!r}")
     if not isinstance(values, dict) or SEAL not in values:
         return values
@@ -106,7 +106,7 @@ def _hash_of(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def parsed(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """Return the values of JSON text; a ``ValueError`` says in one line what is wrong with it.
 
     Text that is not UTF-8, half of a surrogate pair, numbers beyond 64 bits and more than
@@ -126,44 +126,44 @@ def parsed(data: bytes) -> Any:
     return values
 
 
-def checked(values: Any, shape: Any, *, where: str = "it") -> Any:
+def validate(values: Any, shape: Any, *, where: str = "it") -> Any:
     """Return ``values`` if they have ``shape``, absent fields filled in; else a ``ValueError``.
 
     A whole number is a ``float`` too, true and false are no numbers.
 
     Example:
-        >>> checked({"seed": 3}, {"seed": int, "name": Default(str, "run")})
+        >>> validate({"seed": 3}, {"seed": int, "name": Default(str, "run")})
         {'seed': 3, 'name': 'run'}
-        >>> checked({"seed": "3"}, {"seed": int})
+        >>> validate({"seed": "3"}, {"seed": int})
         Traceback (most recent call last):
         ValueError: seed must be a whole number, got '3'
     """
     if isinstance(shape, Default):
         shape = shape.shape
     if isinstance(shape, Mapping):
-        return _checked_fields(values, shape, where)
+        return _validate_fields(values, shape, where)
     if isinstance(shape, list):
         shape = list[shape[0]]
     origin, inner = get_origin(shape), get_args(shape)
     if origin in (Union, UnionType):
         for one in inner:
             with suppress(ValueError):
-                return checked(values, one, where=where)
+                return validate(values, one, where=where)
     elif origin is list and isinstance(values, list):
         kinds = get_args(inner[0]) if get_origin(inner[0]) in (Union, UnionType) else inner
         if all(kind in PLAIN for kind in kinds) and all(type(item) in kinds for item in values):
             return values  # the quick way for a million whole numbers
         return [
-            checked(item, inner[0], where=f"{where}[{place}]") for place, item in enumerate(values)
+            validate(item, inner[0], where=f"{where}[{place}]") for place, item in enumerate(values)
         ]
     elif origin is dict and isinstance(values, dict):
         return {
-            name: checked(item, inner[1], where=_inside(where, name))
+            name: validate(item, inner[1], where=_inside(where, name))
             for name, item in values.items()
         }
-    elif _is(values, shape):
+    elif _is_a(values, shape):
         return values
-    raise ValueError(f"{where} must be {_said(shape)}, got {_short(values)}")
+    raise ValueError(f"{where} must be {_describe_shape(shape)}, got {_shorten(values)}")
 
 
 def dataclass_from_json(kind: type[Built], values: Any, *, where: str = "it") -> Built:
@@ -174,9 +174,9 @@ def dataclass_from_json(kind: type[Built], values: Any, *, where: str = "it") ->
     hints = get_type_hints(kind)
     own = {field.name for field in fields(kind) if field.init}  # type: ignore[arg-type]
     given = values.keys() & own if isinstance(values, dict) else set()
-    whole = checked(values, {name: _in_json(hints[name]) for name in given}, where=where)
+    whole = validate(values, {name: _in_json(hints[name]) for name in given}, where=where)
     if strange := sorted(whole.keys() - own):
-        raise ValueError(f"{where} has a field that is not known: {_short(strange[0])}")
+        raise ValueError(f"{where} has a field that is not known: {_shorten(strange[0])}")
     try:
         return kind(**{name: _from_json(hints[name], value) for name, value in whole.items()})
     except TypeError as error:
@@ -216,22 +216,22 @@ def none_to_nan(value: Any) -> Any:
     return math.nan if value is None else value
 
 
-def _checked_fields(values: Any, shape: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _validate_fields(values: Any, shape: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(values, dict):
-        raise ValueError(f"{where} must be an object, got {_short(values)}")
+        raise ValueError(f"{where} must be an object, got {_shorten(values)}")
     needed = {name for name, field in shape.items() if not isinstance(field, Default)}
     if missing := sorted(needed - values.keys()):
         raise ValueError(f"{where} lacks {', '.join(missing)}")
     whole = dict(values)
     for name, field in shape.items():
         if name in values:
-            whole[name] = checked(values[name], field, where=_inside(where, name))
+            whole[name] = validate(values[name], field, where=_inside(where, name))
         else:
             whole[name] = deepcopy(field.value)
     return whole
 
 
-def _is(value: Any, shape: Any) -> bool:
+def _is_a(value: Any, shape: Any) -> bool:
     if shape is Any:
         return True
     if get_origin(shape) is Literal:
@@ -263,15 +263,15 @@ def _inside(where: str, name: str) -> str:
     return name if where == "it" else f"{where}.{name}"
 
 
-def _said(shape: Any) -> str:
+def _describe_shape(shape: Any) -> str:
     origin, inner = get_origin(shape), get_args(shape)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inner))
     if origin in (Union, UnionType):
-        return " or ".join(map(_said, inner))
+        return " or ".join(map(_describe_shape, inner))
     return NAMES.get(origin or shape, "something else")
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
-from hma.io.checkpoint_files import CheckpointError
+from hma.io.checkpoint import CheckpointError
 
 BLOCKS = {"local_read_block.mab.": "real.read.", "ABD_block.mab.": "synthetic.read."}
 LAYERS = {

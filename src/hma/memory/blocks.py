@@ -7,6 +7,8 @@ from torch import Tensor
 
 AT_ONCE = 65536
 """Rows that are looked at in one piece; a memory of more has many rows."""
+MOST_DISTANCES = 2**22
+"""Distances between rows that are held at once, so that memory stays flat."""
 MOST_SCORES = 2**24
 """Scores of queries with rows that are held at once where rows are many."""
 
@@ -45,8 +47,16 @@ def in_blocks(make: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return whole
 
 
-def evenly_spaced(count: int, device: torch.device) -> Tensor | None:
-    """Return the places of as many rows as are looked at in one piece, evenly; None for few."""
-    if not is_large(count):
-        return None
-    return torch.linspace(0, count - 1, AT_ONCE, dtype=torch.float64).round().long().to(device)
+def evenly_spaced(count: int, most: int | None = None) -> Tensor:
+    """Return the places of ``most`` of ``count`` rows, evenly spaced; of fewer rows all.
+
+    Args:
+        count: Rows that there are.
+        most: Places that are wanted; None for as many as are looked at in one piece.
+
+    Example:
+        >>> evenly_spaced(9, most=3).tolist(), evenly_spaced(2, most=3).tolist()
+        ([0, 4, 8], [0, 1])
+    """
+    taken = min(count, AT_ONCE if most is None else most)
+    return torch.linspace(0, count - 1, taken, dtype=torch.float64).round().long()

@@ -48,7 +48,7 @@ def gather_rows(tensor: Tensor, dim: int = 0) -> Tensor:
     return torch.cat(kept).movedim(0, dim)
 
 
-def shared_chance(device: torch.device) -> Tensor:
+def draw_shared_number(device: torch.device) -> Tensor:
     """Return a random number in [0, 1) that all processes get alike; every rank must call.
 
     Each takes one from its own generator, so that a run is as resumable as its random state, and

@@ -49,7 +49,7 @@ class Growing(nn.Module):
 
 
 @contextmanager
-def rows_as_they_are() -> Iterator[None]:
+def load_without_copy() -> Iterator[None]:
     """Load many rows without a copy, as tensors that nobody else has: those of a file stay there.
 
     Pages of the file are read when rows are, and a row that is changed is changed in memory alone.

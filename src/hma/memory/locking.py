@@ -1,4 +1,4 @@
-"""One lock for a model that threads share: readers together, each writer alone."""
+"""How a model is read that threads share: one lock, and eval mode for a while."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -8,6 +8,25 @@ from threading import Condition, get_ident
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
+from torch import nn
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Put ``module`` in eval mode for a while; every submodule then gets its own mode back.
+
+    Nothing is touched where all of it is in eval mode. A model that threads share is evaluated by
+    :meth:`hma.MemoryModel.reading`, which no other thread disturbs.
+    """
+    training = [part for part in module.modules() if part.training]
+    if training:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

@@ -32,11 +32,11 @@ class Projected(NamedTuple):
             scores += self.bias
         return scores
 
-    def mixed(self, weights: Tensor) -> Tensor:
+    def mix(self, weights: Tensor) -> Tensor:
         """Return the weighted sum of values, ``(H, B, N)`` to ``(H, B, D/H)``."""
         return weights @ self.values
 
-    def hiding(self, hidden: Tensor) -> "Projected":
+    def hide(self, hidden: Tensor) -> "Projected":
         """Return the rows without the first ones where ``hidden``: ``(K,)``, or ``(B, K)`` each."""
         bias = self.keys.new_zeros(self.keys.shape[1]) if self.bias is None else self.bias
         bias = bias.expand(*hidden.shape[:-1], -1).clone()
@@ -66,7 +66,7 @@ class Chosen(NamedTuple):
         scores = (self.keys @ queries[..., None])[..., 0]
         return scores if self.bias is None else scores + self.bias
 
-    def mixed(self, weights: Tensor) -> Tensor:
+    def mix(self, weights: Tensor) -> Tensor:
         """Return the weighted sum of values, ``(H, B, K)`` to ``(H, B, D/H)``."""
         return (weights[:, :, None] @ self.values)[:, :, 0]
 
@@ -105,14 +105,14 @@ class LabelledRows(NamedTuple):
         """Return how near each row is to each query, ``(1, B, K)`` to ``(1, B, M)``."""
         return self.placed.scores(queries)
 
-    def mixed(self, weights: Tensor) -> Tensor:
+    def mix(self, weights: Tensor) -> Tensor:
         """Return the weighted sum of ballots, ``(1, B, M)`` to ``(1, B, V)``."""
         parts = [weights[..., part] @ self._ballots(part) for part in blocks(len(self.labels))]
         return torch.stack(parts).sum(dim=0)
 
-    def hiding(self, hidden: Tensor) -> "LabelledRows":
-        """Return the rows without those where ``hidden``, as :meth:`Projected.hiding` has it."""
-        return self._replace(placed=self.placed.hiding(hidden))
+    def hide(self, hidden: Tensor) -> "LabelledRows":
+        """Return the rows without those where ``hidden``, as :meth:`Projected.hide` has it."""
+        return self._replace(placed=self.placed.hide(hidden))
 
     def at(self, places: Tensor) -> Chosen:
         """Return the rows that each query was given, ``(1, B, K)``."""
@@ -164,7 +164,7 @@ class Weights(NamedTuple):
         return shares
 
 
-def parted(weights: Tensor, sizes: list[int]) -> list[Tensor]:
+def split_columns(weights: Tensor, sizes: list[int]) -> list[Tensor]:
     """Return columns in groups of ``sizes``, ``(..., N)`` to ``(..., size)`` each."""
     if torch.compiler.is_compiling():  # inductor of torch 2.13 gets gradients of a split wrong
         ends = list(accumulate(sizes))

@@ -15,18 +15,16 @@ from torch import Tensor, nn
 from hma.backbones.frozen import Frozen
 from hma.data import Batch, Split, Task, tensors_of
 from hma.errors import UserError
-from hma.io.feature_file import FORMAT, Tensors, add, read_features, write_features
-from hma.methods.learner import Learner
+from hma.io.tensor_files import FEATURE_FORMAT, Tensors, add_to_hash, read_features, write_features
+from hma.methods.learner import Learner, Tick
 
 PROBED_ROWS, PROBED_EPOCHS = 16, 3
 PARTS = ("features", "weight", "environment")
-Tick = Callable[[int, int], None]
-"""Told how many rows are done, and of how many."""
 Known = Callable[[], Tensors | None]
 """Features of all rows that were made elsewhere, such as ``train/features``; None for none."""
 
 
-def cached_features(
+def cache_features(
     task: Task,
     backbone: nn.Module,
     folder: Path,
@@ -56,7 +54,7 @@ def cached_features(
         >>> from hma.backbones import mlp
         >>> from hma.data.sets.digits import digits
         >>> backbone = Frozen(mlp(in_features=64, hidden=(16,)))
-        >>> known = cached_features(digits(seed=0), backbone, Path(mkdtemp()))
+        >>> known = cache_features(digits(seed=0), backbone, Path(mkdtemp()))
         >>> batch = known.train.batch(torch.tensor([3, 5]))
         >>> rows = digits(seed=0).train.batch(batch.ids)
         >>> torch.allclose(batch.features, backbone(rows.x), atol=1e-6)
@@ -77,12 +75,12 @@ def cached_features(
     tensors = read_features(folder, key, shapes)
     if tensors is None:
         tensors = known() if known is not None else None
-        if tensors is None or not _confirmed(tensors, task, backbone):
-            tensors = _encoded(task, backbone, batch_size, tick or _nothing)
+        if tensors is None or not _confirm(tensors, task, backbone):
+            tensors = _encode_task(task, backbone, batch_size, tick or _ignore)
         write_features(folder, key, tensors)
     if backbone.wants_statistics and len(task.train):
         backbone.take_statistics(tensors["train/features"])
-    tensors = _standardised(tensors, backbone)
+    tensors = _standardise(tensors, backbone)
     splits = {name: _split(name, split, tensors) for name, split in _splits(task).items()}
     about = {"width": backbone.feature_dim, "key": key}
     return replace(
@@ -103,7 +101,7 @@ def with_known_features(
     tick: Tick | None = None,
     known: Known | None = None,
 ) -> Task:
-    """Return the task of :func:`cached_features` where the learner can use it, else ``task``.
+    """Return the task of :func:`cache_features` where the learner can use it, else ``task``.
 
     That is where its backbone is frozen and training sees the same rows in every epoch.
 
@@ -113,20 +111,18 @@ def with_known_features(
         folder: Where the features are kept.
         batch_size: Rows that are encoded at a time.
         tick: Called with the rows that are encoded and with all of them, now and then.
-        known: Features that were made elsewhere, see :func:`cached_features`.
+        known: Features that were made elsewhere, see :func:`cache_features`.
     """
     backbone = getattr(learner.module, "backbone", None)
     if isinstance(backbone, Frozen) and not augments(task.train):
-        return cached_features(
-            task, backbone, folder, batch_size=batch_size, tick=tick, known=known
-        )
+        return cache_features(task, backbone, folder, batch_size=batch_size, tick=tick, known=known)
     if isinstance(backbone, Frozen) and backbone.wants_statistics:
-        made = _encoded_split(task.train, backbone, batch_size, lambda done: None)
+        made = _encode_split(task.train, backbone, batch_size, lambda done: None)
         backbone.take_statistics(made["features"])
     return task
 
 
-def encoded_once(
+def encode_once(
     split: Split, learners: Sequence[Learner], *, batch_size: int = 256, tick: Tick | None = None
 ) -> Split:
     """Return ``split`` with features in place of rows, in memory, where all learners can use them.
@@ -141,14 +137,16 @@ def encoded_once(
     """
     backbones = [getattr(learner.module, "backbone", None) for learner in learners]
     first = backbones[0]
-    if not isinstance(first, Frozen) or not all(_alike(first, other) for other in backbones[1:]):
+    if not isinstance(first, Frozen) or not all(
+        _have_same_weights(first, other) for other in backbones[1:]
+    ):
         return split
-    done = partial(_told, tick or _nothing, 0, len(split))
-    made = _encoded_split(split, first, batch_size, done)
-    return _KnownFeatures(split.labels, _standardised(made, first))
+    done = partial(_tell, tick or _ignore, 0, len(split))
+    made = _encode_split(split, first, batch_size, done)
+    return _KnownFeatures(split.labels, _standardise(made, first))
 
 
-def _alike(first: Frozen, other: nn.Module | None) -> bool:
+def _have_same_weights(first: Frozen, other: nn.Module | None) -> bool:
     if not isinstance(other, Frozen) or repr(first) != repr(other):
         return False
     one, two = first.state_dict(), other.state_dict()
@@ -165,7 +163,7 @@ def augments(split: Split) -> bool:
     said = getattr(split, "augment", None)
     if isinstance(said, bool):
         return said
-    places = _probed(split)
+    places = _choose_probes(split)
     plain = list(tensors_of(split.batch(places).x))
     for epoch in range(PROBED_EPOCHS):
         seen = list(tensors_of(split.batch(places, epoch).x))
@@ -179,22 +177,22 @@ def augments(split: Split) -> bool:
 
 def _key(task: Task, backbone: Frozen) -> str:
     """Return a hash of weights and rows; of rows whose source is known by hash, some are read."""
-    digest = hashlib.sha256(f"format {FORMAT}\n{backbone!r}\n".encode())
+    digest = hashlib.sha256(f"format {FEATURE_FORMAT}\n{backbone!r}\n".encode())
     for name, value in backbone.encoder.state_dict(prefix="encoder.").items():
-        add(digest, name, value)
+        add_to_hash(digest, name, value)
     known = "fingerprint" in task.facts
     about = [task.name, task.kind, task.classes, task.shape, dict(task.facts)]
     digest.update(json.dumps(about, sort_keys=True, default=str).encode())
     for name, split in _splits(task).items():
-        add(digest, f"labels of {name}", split.labels)
-        rows = _probed(split) if known else torch.arange(len(split))
+        add_to_hash(digest, f"labels of {name}", split.labels)
+        rows = _choose_probes(split) if known else torch.arange(len(split))
         for places in torch.split(rows, 256) if len(rows) else ():
             for tensor in tensors_of(split.batch(places).x):
-                add(digest, name, tensor)
+                add_to_hash(digest, name, tensor)
     return digest.hexdigest()
 
 
-def _probed(split: Split) -> Tensor:
+def _choose_probes(split: Split) -> Tensor:
     count = min(len(split), PROBED_ROWS)
     return torch.linspace(0, max(len(split) - 1, 0), count, dtype=torch.float64).long()
 
@@ -207,20 +205,20 @@ def _splits(task: Task) -> dict[str, Split]:
     return {"train": task.train, "validation": task.validation} | tests
 
 
-def _encoded(task: Task, backbone: Frozen, batch_size: int, tick: Tick) -> Tensors:
+def _encode_task(task: Task, backbone: Frozen, batch_size: int, tick: Tick) -> Tensors:
     """Return the encoder's features of every split, with what else a batch holds beside labels."""
     splits = _splits(task)
     total, before = sum(map(len, splits.values())), 0
     found: Tensors = {}
     for name, split in splits.items():
-        done = partial(_told, tick, before, total)
-        made = _encoded_split(split, backbone, batch_size, done)
+        done = partial(_tell, tick, before, total)
+        made = _encode_split(split, backbone, batch_size, done)
         found |= {f"{name}/{part}": values for part, values in made.items()}
         before += len(split)
     return found
 
 
-def _confirmed(tensors: Tensors, task: Task, backbone: Frozen) -> bool:
+def _confirm(tensors: Tensors, task: Task, backbone: Frozen) -> bool:
     """Tell whether features are those that the backbone makes, of some rows of every split."""
     for name, split in _splits(task).items():
         made = tensors.get(f"{name}/features")
@@ -228,7 +226,7 @@ def _confirmed(tensors: Tensors, task: Task, backbone: Frozen) -> bool:
             return False
         if not len(split):
             continue
-        some = _probed(split)
+        some = _choose_probes(split)
         batch = split.batch(some)
         if batch.weight is not None or batch.environment is not None:
             return False  # these belong to the split, and are not made by a backbone
@@ -239,11 +237,11 @@ def _confirmed(tensors: Tensors, task: Task, backbone: Frozen) -> bool:
     return True
 
 
-def _told(tick: Tick, before: int, total: int, done: int) -> None:
+def _tell(tick: Tick, before: int, total: int, done: int) -> None:
     tick(before + done, total)
 
 
-def _encoded_split(
+def _encode_split(
     split: Split, backbone: Frozen, batch_size: int, done: Callable[[int], None]
 ) -> Tensors:
     held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
@@ -259,7 +257,7 @@ def _encoded_split(
     return {part: torch.cat(rows) for part, rows in parts.items() if rows}
 
 
-def _standardised(tensors: Tensors, backbone: Frozen) -> Tensors:
+def _standardise(tensors: Tensors, backbone: Frozen) -> Tensors:
     """Return encoder's features as the backbone gives them."""
     held = next(chain(backbone.parameters(), backbone.buffers()), torch.empty(0))
     return {
@@ -268,7 +266,7 @@ def _standardised(tensors: Tensors, backbone: Frozen) -> Tensors:
     }
 
 
-def _nothing(done: int, total: int) -> None:
+def _ignore(done: int, total: int) -> None:
     pass
 
 

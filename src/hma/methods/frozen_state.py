@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from hma.backbones.frozen import Frozen
-from hma.io.feature_file import add
+from hma.io.tensor_files import add_to_hash
 
 
 def frozen_state(module: nn.Module) -> dict[str, Tensor]:
@@ -39,5 +39,5 @@ def frozen_sha256(module: nn.Module) -> str | None:
         return None
     digest = hashlib.sha256()
     for name in sorted(still):
-        add(digest, name, still[name])
+        add_to_hash(digest, name, still[name])
     return digest.hexdigest()

@@ -16,6 +16,8 @@ BackboneFactory = Callable[[Task], nn.Module]
 Forward = Callable[..., Output]
 """A forward pass: ``(x, features)``, where features that are known stand in for ``x``; of a method
 whose rows know each other ``(x, features, ids)``."""
+Tick = Callable[[int, int], None]
+"""Told how many rows, or choices, are done, and of how many."""
 
 
 class OutputModule(nn.Module, ABC):
@@ -146,6 +148,31 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
     def predict(self, batch: Batch) -> Tensor:
         """Return the logits of a batch, ``(B, C)``."""
         return self.answer(batch).logits
+
+
+class FittedAtOnce(Learner):
+    """A learner without steps: ``hma.training.fit`` calls :meth:`fit_at_once` once, then tests it.
+
+    What is fitted lies in parameters and buffers of the module, so that its weights are saved and
+    loaded as those of any learner; buffers whose length the rows decide belong into a
+    :class:`hma.memory.growing.Growing`.
+    """
+
+    packages: tuple[str, ...] = ()
+    """Packages that it is fitted with; the record holds their versions."""
+
+    @abstractmethod
+    def fit_at_once(self, task: Task, seed: int, tick: Tick) -> dict[str, Any]:
+        """Fit the module to the training rows, its settings chosen by the validation rows.
+
+        Return what the record says of it, in JSON values, among it ``validation_loss`` where
+        there are validation rows.
+
+        Args:
+            task: Rows, or their features as ``cache_features`` gives them.
+            seed: Decides every random draw.
+            tick: Called with how many settings were tried, and of how many.
+        """
 
 
 Method = Callable[[Task, int], Learner]

@@ -1,6 +1,6 @@
 """A memory on any backbone, by its configuration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast, final
 
 import torch
@@ -10,8 +10,8 @@ from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
 from hma.data import Batch, Split, Task
 from hma.errors import UserError
-from hma.memory.encoded_rows import EncodedRows
-from hma.memory.slots import drawn_rows
+from hma.memory.rows import EncodedRows
+from hma.memory.slots import draw_rows
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import Context, MemoryModel, Output
 from hma.targets import Target
@@ -85,32 +85,32 @@ class WithMemory(Learner):
         learned = self.model.synthetic
         if learned is None or not self.model.waits_for_rows:
             return
-        places = drawn_rows(train.labels, self.target, learned.slots_per_class)
-        encoded = list(self._encode(train, places, tick))
-        features = torch.cat([made for _, made in encoded])
-        labels = torch.cat([batch.y for batch, _ in encoded])
-        self.model.set_slots(self.model.config.slot_init, features, labels)
+        places = draw_rows(train.labels, self.target, learned.slots_per_class)
+        rows = self._encode(train, places, tick)
+        self.model.set_slots(self.model.config.slot_init, rows.features, rows.y)
 
     def before_evaluation(self, train: Split, tick: Callable[[], None]) -> None:
         """Encode anchors again with the weights of now."""
         if ANCHORS in self.contexts:
             assert isinstance(self.model, HMA)
-            encoded = self._encode(train, anchor_places(len(train), self.anchors), tick)
-            self.model.set_anchors(features=torch.cat([features for _, features in encoded]))
+            places = anchor_places(len(train), self.anchors)
+            self.model.set_anchors(features=self._encode(train, places, tick).features)
 
     @torch.no_grad()
-    def _encode(
-        self, split: Split, places: Tensor, tick: Callable[[], None]
-    ) -> Iterator[tuple[Batch, Tensor]]:
-        """Yield rows and their features in eval mode, part by part."""
-        for part in torch.split(places, ENCODED_AT_ONCE):
-            batch = split.batch(part).to(self.model.device)
+    def _encode(self, split: Split, places: Tensor, tick: Callable[[], None]) -> EncodedRows:
+        """Return rows as the backbone encodes them in eval mode; known features stay."""
+        parts = []
+        for some in torch.split(places, ENCODED_AT_ONCE):
+            batch = split.batch(some).to(self.model.device)
             features = batch.features
             if features is None:
                 with self.model.reading():
                     features = self.model.backbone(batch.x)
-            yield batch, features
+            parts.append((features, batch.y, batch.ids, batch.weight))
             tick()
+        features, y, ids, weight = zip(*parts, strict=True)
+        whole = None if weight[0] is None else torch.cat(weight)
+        return EncodedRows(torch.cat(features), torch.cat(y), torch.cat(ids), whole)
 
     def after_training(
         self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
@@ -118,23 +118,17 @@ class WithMemory(Learner):
         """Let the memory learn what it learns when backbone and head are trained."""
 
         def rows() -> EncodedRows:
-            found = self._encoded_rows(task.train, tick)
+            found = self._encode(task.train, torch.arange(len(task.train)), tick)
             if weight is None:
                 return found
             own = 1.0 if found.weight is None else found.weight
             return found._replace(weight=own * weight.to(found.features.device))
 
         def held_out() -> EncodedRows | None:
-            return self._encoded_rows(task.validation, tick) if len(task.validation) else None
+            every = torch.arange(len(task.validation))
+            return self._encode(task.validation, every, tick) if len(every) else None
 
         return self.model.after_training(rows, held_out, seed=seed, tick=tick)
-
-    def _encoded_rows(self, split: Split, tick: Callable[[], None]) -> EncodedRows:
-        found = self._encode(split, torch.arange(len(split)), tick)
-        parts = [(features, batch.y, batch.ids, batch.weight) for batch, features in found]
-        features, y, ids, weight = zip(*parts, strict=True)
-        whole = None if weight[0] is None else torch.cat(weight)
-        return EncodedRows(torch.cat(features), torch.cat(y), torch.cat(ids), whole)
 
     def use(self, context: str) -> None:
         """Switch the model's inference context; in which order rows come is up to the caller."""

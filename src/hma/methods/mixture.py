@@ -1,4 +1,4 @@
-"""Several trained learners that answer together, each as far as held-out rows trust it."""
+"""Trained learners that answer together: mixed by shares, or one completing another."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from hma.errors import UserError
 from hma.methods.learner import Learner, OutputModule
 from hma.model import Output
 from hma.targets import Target
+from hma.vote.added_classes import complete_head, pad_unseen_classes
 
 
 @final
@@ -44,7 +45,7 @@ class MixedModule(OutputModule):
             features = self.backbone(x)
         said = [cast("OutputModule", module).output(x, features) for module in self.each.values()]
         return Output(
-            self.target.mixed([one.logits for one in said], self.shares), said[0].features
+            self.target.mix_logits([one.logits for one in said], self.shares), said[0].features
         )
 
 
@@ -86,5 +87,55 @@ class Mixture(Learner):
                 said[name].get(context, said[name][learner.contexts[0]])
                 for name, learner in self.learners.items()
             ]
-            found[context] = self.target.mixed(each, list(self.shares.values()))
+            found[context] = self.target.mix_logits(each, list(self.shares.values()))
         return found
+
+
+@final
+class CompletedModule(OutputModule):
+    """What a module answers, with a memory's answer for the classes that it does not know.
+
+    Args:
+        module: Knows the first classes.
+        memory: Knows all of them.
+        target: All classes.
+    """
+
+    def __init__(self, module: nn.Module, memory: nn.Module, target: Target) -> None:
+        super().__init__()
+        self.module, self.memory, self.target = module, memory, target
+        own, other = (getattr(one, "backbone", None) for one in (module, memory))
+        self.backbone = own if isinstance(own, Frozen) and own is other else None
+
+    def output(self, x: Any, features: Tensor | None = None) -> Output:
+        """Return the completed logits, and the features of the module."""
+        if features is None and self.backbone is not None:
+            features = self.backbone(x)
+        own = cast("OutputModule", self.module).output(x, features)
+        said = cast("OutputModule", self.memory).output(x, features).logits.log_softmax(dim=1)
+        padded = pad_unseen_classes(own.logits, self.target)
+        return Output(complete_head(padded, said.to(padded.dtype), self.target), own.features)
+
+
+@final
+class Completed(Learner):
+    """Answer as a trained learner does, and as the memory for classes added after training.
+
+    With ``u`` what the memory gives to these classes, ``p_c = (1 - u) p_learner,c`` of a class that
+    the learner knows and ``p_c = p_memory,c`` of one it does not: however learners are mixed, an
+    added class has the probability of the vote.
+
+    Args:
+        learner: Knows the classes of training.
+        memory: Was taught the others.
+    """
+
+    def __init__(self, learner: Learner, memory: Learner) -> None:
+        module = CompletedModule(learner.module, memory.module, memory.target)
+        super().__init__(module.eval(), memory.target)
+        self.learner, self.memory = learner, memory
+        self.contexts = learner.contexts
+
+    def use(self, context: str) -> None:
+        """Switch the learner; the memory of added classes answers alone."""
+        self.learner.use(context)

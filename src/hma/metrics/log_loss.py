@@ -23,7 +23,7 @@ def _weighted(outputs: Tensor, labels: Tensor, target: Target) -> OfWeights:
 def _losses(outputs: Tensor, labels: Tensor, target: Target) -> tuple[Floats, Floats]:
     """Return the sum of the losses of each row and the number of labels it has, ``(N,)`` each."""
     if isinstance(target, YesNo):
-        y = target.checked(labels, len(labels))
+        y = target.check(labels, len(labels))
         known = ~y.isnan()
         each = binary_cross_entropy_with_logits(
             outputs, y.nan_to_num().to(outputs.dtype), reduction="none"

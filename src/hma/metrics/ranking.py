@@ -77,7 +77,7 @@ def _columns(
 ) -> Iterator[tuple[Booleans, Booleans, Floats]]:
     """Yield which rows count, which of them are positive, and their scores, column by column."""
     if isinstance(target, YesNo):
-        y = target.checked(labels, len(labels))
+        y = target.check(labels, len(labels))
         for place in range(target.count):
             known = ~y[:, place].isnan()
             if known.any():

@@ -75,14 +75,14 @@ class Explanation:
             share: What it counts, from 0 to 1.
             target: What a label is.
         """
-        logits = target.mixed([self.logits.to(linear), linear], [1 - share, share])
+        logits = target.mix_logits([self.logits.to(linear), linear], [1 - share, share])
         own = ("itself", "queue", "batch", "anchors", "slots", "by_class")
         said = target.expected(linear).to(self.probabilities)
         return replace(
             self,
             logits=logits,
             probabilities=target.expected(logits),
-            prediction=target.decided(logits),
+            prediction=target.decide(logits),
             words=tuple(target.words(logits)),
             linear=torch.full_like(self.itself, share),
             exact=None if self.exact is None else self.exact.beside(said, share),
@@ -157,7 +157,7 @@ def explain(model: "MemoryModel", x: Any = None, *, features: Tensor | None = No
         return Explanation(
             logits=logits,
             probabilities=target.expected(logits),
-            prediction=target.decided(logits),
+            prediction=target.decide(logits),
             words=tuple(target.words(logits)),
             **shares._asdict(),
             linear=torch.zeros_like(shares.itself),

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.targets import Number, Target
+from hma.extras import needed
+from hma.memory.blocks import MOST_DISTANCES
+from hma.targets import Classes, Number, SoftClasses, Target
 
 if TYPE_CHECKING:
     from hma.model import LeftOut, MemoryModel
 
-MOST_SCORES = 2**22
-"""Distances that are held at once, so that memory stays flat."""
 NEAREST = 64
 """Rows with the largest shares among which those that speak against a label are sought."""
 AGAINST = 3
@@ -109,14 +110,14 @@ def suspects(
             )
         assert model.real is not None
         chosen = model.real.nearest is not None
-        rows_at_once = NEAREST if chosen else max(1, MOST_SCORES // max(1, queue.size))
+        rows_at_once = NEAREST if chosen else max(1, MOST_DISTANCES // max(1, queue.size))
         stated = target.stated(queue.labels)
         found: list[_Found] = []
         for own in torch.split(places, rows_at_once):
-            found.append(_denied(target, model.leave_one_out(own, slots=False), own, stated))
+            found.append(_find_blame(target, model.leave_one_out(own, slots=False), own, stated))
             tick(sum(len(one.counted) for one in found), count)
         counted, against, shares = (torch.cat(parts) for parts in zip(*found, strict=True))
-        logits, labels = target.tallied(counted), queue.labels[places]
+        logits, labels = target.tally(counted), queue.labels[places]
         expected = target.expected(logits)
         numbered = torch.full((queue.size + 1,), -1, device=places.device)  # the last: nobody
         numbered[places] = torch.arange(count, device=places.device)
@@ -124,7 +125,7 @@ def suspects(
             target=target,
             ids=queue.ids[places].clone(),
             given=target.given(labels),
-            voted=target.decided(logits),
+            voted=target.decide(logits),
             expected=expected,
             score=_scores(target, labels, expected),
             against=numbered[against],
@@ -132,7 +133,7 @@ def suspects(
         )
 
 
-def _denied(target: Target, others: "LeftOut", own: Tensor, stated: Tensor) -> _Found:
+def _find_blame(target: Target, others: "LeftOut", own: Tensor, stated: Tensor) -> _Found:
     """Return what all rows but ``own`` say, and who of them speaks most against its label.
 
     Args:
@@ -171,3 +172,48 @@ def _scores(target: Target, labels: Tensor, expected: Tensor) -> Tensor:
     usual = known.median() / NORMAL_MEDIAN if len(known) else apart.new_ones(())
     usual = torch.where(usual > 0, usual, known.square().mean().sqrt())
     return apart / torch.where(usual > 0, usual, 1.0)
+
+
+# --------------------------------------------------------------------------------- how many of them
+
+
+PURPOSE = "telling how many labels are wrong"
+
+
+def label_issues(found: Suspects) -> Tensor:
+    """Return which labels cleanlab takes for wrong, ``(N,)`` of bool.
+
+    cleanlab wants probabilities from a model that has not seen the row; the leave-one-out vote
+    gives them without training again. A soft label counts as its likeliest class. Rows whose label
+    no other row has are left out.
+
+    Args:
+        found: Of labels that are classes.
+    """
+    if not isinstance(found.target, Classes | SoftClasses):
+        raise UserError(
+            f"cleanlab judges classes, got labels of the kind {found.target.kind!r}; "
+            "leave it out: the order by score is there for all"
+        )
+    judged = found.judged.cpu()
+    given = found.given.cpu()[judged]
+    given = given.argmax(dim=1) if given.dim() > 1 else given
+    issues = torch.zeros(len(found), dtype=torch.bool)
+    issues[judged] = issues_of(given, found.expected.cpu()[judged])
+    return issues
+
+
+def issues_of(labels: Tensor, chances: Tensor) -> Tensor:
+    """Return which labels cleanlab takes for wrong, ``(N,)`` of bool.
+
+    Args:
+        labels: Class ids, ``(N,)``.
+        chances: Probabilities by a model that has not seen the row, ``(N, C)``.
+    """
+    find = needed("cleanlab.filter", PURPOSE, extra="labels").find_label_issues
+    present, ids = np.unique(labels.numpy(), return_inverse=True)
+    if len(present) < 2:  # nothing to confuse
+        return torch.zeros(len(labels), dtype=torch.bool)
+    seen = chances.double().numpy()[:, present]  # it wants every class to have rows
+    seen = seen / seen.sum(axis=1, keepdims=True)
+    return torch.from_numpy(np.asarray(find(ids, seen, n_jobs=1)))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hma.data import Source, open_source
 from hma.data.sets.digits import digit_images
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 
 BYTES = 255
 
@@ -22,7 +22,7 @@ def digits_as_bytes() -> tuple[Tensor, Tensor]:
 def digit_file(path: Path, images: Tensor, labels: Tensor) -> Path:
     """Write images and labels, whole or not at all; a file that is there stays as it is."""
     if not path.exists():
-        with written_whole(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             np.savez(file, x=images.numpy(), y=labels.numpy())
     return path
 

@@ -1,6 +1,6 @@
 """Step 3: is the memory read? The score with its labels permuted."""
 
-from hma.questions.audited import PERMUTED, Audit
+from hma.questions.audit import PERMUTED, Audit
 from hma.quickstart.step import Step
 from hma.runs import Run
 from hma.runs.audits import audit_run, read_audits

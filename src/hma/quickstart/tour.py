@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hma.errors import UserError
-from hma.io.files import no_lost_writes
+from hma.io.files import explain_write_errors
 from hma.io.json_files import write_json
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit
 from hma.quickstart import few_labels as few
 from hma.quickstart import motifs as graphs
 from hma.quickstart import unseen_digit as unseen
@@ -77,7 +77,7 @@ def take_tour(
         tell: Called with each step when it is done.
     """
     expect_own_folder(folder)
-    with no_lost_writes(folder):
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     steps: list[Step] = []
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.metrics import METRICS
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit
 from hma.quickstart.step import Line, Step, figure
 from hma.report import numbers
 from hma.report.html import template
@@ -24,7 +24,7 @@ def write_tour_page(
         seeds: Behind the table.
     """
     page = render_tour(steps, lines, audit, seeds)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(page.encode())
 
 

@@ -134,7 +134,7 @@ def _accuracy(run: Run, source: Source, places: Sequence[int]) -> float:
     assert source.labels is not None
     split = run.preparation.split(source.without_labels(), places)
     learner = run.learner(run.deployed.which)
-    said = run.preparation.target.decided(all_logits(learner, split, batch_size=len(split)))
+    said = run.preparation.target.decide(all_logits(learner, split, batch_size=len(split)))
     names = run.preparation.classes
     pairs = zip(said.tolist(), places, strict=True)
     right = sum(bool(names[int(answer)] == source.labels[place]) for answer, place in pairs)

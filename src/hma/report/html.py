@@ -4,8 +4,8 @@ import base64
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from hma.errors import printable
 from hma.extras import needed
-from hma.io.printable import printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image

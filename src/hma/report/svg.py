@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from hma.io.printable import printable
+from hma.errors import printable
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:

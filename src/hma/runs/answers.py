@@ -9,9 +9,10 @@ from torch import Tensor
 
 from hma.data import Source, Split, labelled_rows, stream
 from hma.errors import UserError
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.methods import Learner
-from hma.methods.cached_features import Tick, encoded_once
+from hma.methods.cached_features import encode_once
+from hma.methods.learner import Tick
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
 from hma.questions.row_order import SerialCorrelation
@@ -38,7 +39,7 @@ def evaluate(run: Run, source: Source, *, progress: Progress | None = None) -> d
     split = run.preparation.split(source, labelled)
     target, learners = run.preparation.target, run.learners()
     with counted(progress, "encoding") as tick:
-        known = encoded_once(split, [*learners.values()], batch_size=ENCODED, tick=tick)
+        known = encode_once(split, [*learners.values()], batch_size=ENCODED, tick=tick)
     with counted(progress, "scoring") as tick:
         said = answers(learners, known, run.options.recipe.eval_batch_size, tick)
     return {
@@ -108,7 +109,7 @@ def predict(
     columns: dict[str, Content] = {"row": "text" if pictures else "place"}
     columns |= columns_of(target, names) | ({} if covered is None else covered.columns)
     done, following = 0, SerialCorrelation()
-    with written_whole(output) as temporary, prediction_file(temporary, columns) as write:
+    with atomic_write(output) as temporary, prediction_file(temporary, columns) as write:
         for batch in stream(run.preparation, source, batch_size):
             if covered is not None:
                 batch = covered.encoded(batch)

@@ -10,8 +10,7 @@ from hma.io.files import FileError
 from hma.io.json_files import Default, read_json, write_json
 from hma.methods import Learner
 from hma.methods.memory import WithMemory
-from hma.questions.audit import audited_metrics
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit, metrics_to_audit
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.held_out import judging_splits, taught_held_out, without_rows
@@ -123,7 +122,7 @@ def _audits(
             split,
             batch_size=options.recipe.eval_batch_size,
             context="alone",
-            metrics=audited_metrics(learner.target, metric),
+            metrics=metrics_to_audit(learner.target, metric),
             seed=options.seed,
             progress=progress,
         )

@@ -17,10 +17,10 @@ from hma.io.card import (
     table,
     target_words,
 )
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.methods.memory import WithMemory
 from hma.metrics import METRICS
-from hma.questions.audited import score_text
+from hma.questions.audit import score_text
 from hma.report.numbers import MISSING, counted
 from hma.report.run.run_report import MemoryChange
 from hma.runs.audits import read_audits
@@ -102,7 +102,7 @@ def write_card(run: Run, path: Path) -> Path:
         path: Where to.
     """
     text = card_of(run)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return path
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from hma.backbones import Frozen
 from hma.data import Batch, Split, Task
 from hma.errors import UserError
-from hma.io.files import FileError, no_lost_writes
+from hma.io.files import FileError, explain_write_errors
 from hma.io.json_files import read_json, write_json
 from hma.methods import Learner
 from hma.model import MemoryModel
@@ -78,7 +78,7 @@ class Calibration:
             scores = getattr(self, name)
             values[name] = None if scores is None else scores.tolist()
         path = calibration_file(folder, key)
-        with no_lost_writes(path):
+        with explain_write_errors(path):
             path.parent.mkdir(exist_ok=True)
         write_json(path, values, sealed=True, indent=None)
         _remove_old(path.parent)

@@ -23,7 +23,7 @@ from hma.metrics import METRICS
 from hma.targets import Classes, Target
 from hma.training import Record
 from hma.vote.config import VoteConfig
-from hma.vote.shares import fitted_shares
+from hma.vote.weighing import fit_shares
 
 MemoryConfig = HMAConfig | VoteConfig
 
@@ -310,8 +310,8 @@ def fitted_deployment(
         networks = [name for name in names if name in (PLAIN, MEMORY)]
         equal = {name: float(name in networks) / len(networks) for name in names}
         return Deployment(which=MIXTURE, shares=equal, losses={}, target=target, weights=weights)
-    shares = fitted_shares([said[name] for name in names], labels, target)
-    mixed = target.mixed(
+    shares = fit_shares([said[name] for name in names], labels, target)
+    mixed = target.mix_logits(
         [said[n] for n, share in zip(names, shares, strict=True) if share > 0],
         [share for share in shares if share > 0],
     )

@@ -22,12 +22,10 @@ from hma.errors import UserError
 from hma.io.checkpoint import MANIFEST, load
 from hma.io.files import remove_abandoned
 from hma.io.json_files import Default, read_json
-from hma.memory.keyed_rows import KeyedRows
-from hma.memory.queue import MemoryRows
+from hma.memory.rows import KeyedRows, MemoryRows
 from hma.methods import Learner
-from hma.methods.completed import Completed
 from hma.methods.memory import WithMemory
-from hma.methods.mixture import Mixture
+from hma.methods.mixture import Completed, Mixture
 from hma.model import MemoryModel
 from hma.runs.deployment import (
     CANDIDATES,

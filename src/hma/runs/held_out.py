@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hma.data import Split, Task
 from hma.data.task import Part, split_hashes
-from hma.io.feature_file import read_features, write_features
+from hma.io.tensor_files import read_features, write_features
 from hma.report.numbers import counted
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run

@@ -8,10 +8,10 @@ from typing import NamedTuple, cast
 from torch import Tensor
 
 from hma.data import Task
-from hma.io.feature_file import read_features, write_features
 from hma.io.files import file_sha256
+from hma.io.tensor_files import read_features, write_features
 from hma.methods import Learner
-from hma.methods.cached_features import Tick
+from hma.methods.learner import Tick
 from hma.report.run.trial import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
 from hma.runs.answers import answers
@@ -95,7 +95,7 @@ class CandidateAnswers(NamedTuple):
     def mixed(self, target: Target, shares: Mapping[Which, float], test: str) -> Tensor:
         """Return what candidates say of a test split together, each in its first context."""
         each = [first(self.said[test][which]) for which in shares]
-        return target.mixed(each, list(shares.values()))
+        return target.mix_logits(each, list(shares.values()))
 
 
 def _tick_on(tick: Tick, before: int, total: int, done: int, _: int) -> None:

@@ -16,7 +16,7 @@ from hma.data.source import expect_kind
 from hma.data.table.source import TableSource
 from hma.data.task import content_hashes, split_hashes
 from hma.errors import UserError
-from hma.memory.keyed_rows import KeyedRows
+from hma.memory.rows import KeyedRows
 from hma.model import MemoryModel
 from hma.report import numbers
 from hma.report.run.groups import belongs, group_names
@@ -81,7 +81,7 @@ def rows_of_source(
     split = preparation.split(source, places)
     return TaughtRows(
         features=encoded_rows(model, split, progress),
-        labels=preparation.target.checked(split.labels, len(places)),
+        labels=preparation.target.check(split.labels, len(places)),
         ids=torch.arange(len(places)),
         hashes=split_hashes(split),
         what=tuple(source.describe_all(places)),
@@ -108,8 +108,8 @@ def encoded_rows(model: MemoryModel, split: Split, progress: Progress | None) ->
 def encoded_labels(preparation: Preparation, raw: Sequence[Any], where: str) -> Tensor:
     """Return raw labels as the memory stores them."""
     target = preparation.target
-    y = LABEL_KINDS[target.kind].encoded(raw, preparation.classes, where)
-    return target.checked(y, len(raw))
+    y = LABEL_KINDS[target.kind].encode(raw, preparation.classes, where)
+    return target.check(y, len(raw))
 
 
 def change_by(

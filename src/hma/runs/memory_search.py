@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hma.data import Source
 from hma.errors import UserError
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.methods.memory import WithMemory
 from hma.model import MemoryModel
 from hma.questions.explain import explain
@@ -153,7 +153,7 @@ class Listed(Protocol):
 
 def write_rows(found: Listed, path: Path) -> None:
     """Write rows as CSV, whole or not at all."""
-    with written_whole(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as to:
+    with atomic_write(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as to:
         writer = csv.writer(to)
         writer.writerow(found.header)
         writer.writerows(found.lines())

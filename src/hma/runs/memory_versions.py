@@ -33,13 +33,13 @@ import torch
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.io.files import FileError, HeldError, file_sha256, held, no_lost_writes
+from hma.io.files import FileError, HeldError, explain_write_errors, file_sha256, hold_lock
 from hma.io.json_files import (
     Default,
-    checked,
     dataclass_from_json,
     finite_or_none,
     read_json,
+    validate,
     write_json,
 )
 from hma.io.tensor_files import read_tensors
@@ -453,7 +453,7 @@ class VersionStore:
             return None
         number = written.version.number
         try:
-            kept = checked(written.state, STATE_SHAPE)
+            kept = validate(written.state, STATE_SHAPE)
             chain, classes = tuple(kept["chain"]), tuple(kept["classes"])
             if kept["digest"] != self._digest(chain, number):
                 return None
@@ -496,16 +496,16 @@ class VersionStore:
             say: Called with a line before a wait.
             wait: Seconds to wait, then a :class:`BusyError` is raised.
         """
-        with no_lost_writes(self.versions):
+        with explain_write_errors(self.versions):
             self.versions.mkdir(parents=True, exist_ok=True)
         try:
-            with held(self.versions):
+            with hold_lock(self.versions):
                 yield
                 return
         except HeldError:
             say(f"another process is changing the memory of {self.folder.parent}; waiting for it")
         try:
-            with held(self.versions, wait=wait):
+            with hold_lock(self.versions, wait=wait):
                 yield
         except HeldError as error:
             raise BusyError(
@@ -523,7 +523,7 @@ class VersionStore:
         """
         number = version.number
         folder = self.versions / str(number)
-        with no_lost_writes(folder):
+        with explain_write_errors(folder):
             self._remove_incomplete(number)
             folder.mkdir()
             (folder / UNFINISHED).touch()

@@ -12,7 +12,7 @@ from hma.backbones.by_name import backbone_for, images_wanted, text_vector_of
 from hma.backbones.named_backbone import Described, Pool
 from hma.data import Aim, PreparationOptions, Shift, is_builtin
 from hma.errors import UserError, reason, wrong_choice
-from hma.io.files import is_empty, no_lost_writes, remove_abandoned
+from hma.io.files import explain_write_errors, is_empty, remove_abandoned
 from hma.io.json_files import dataclass_from_json, read_json, write_json
 from hma.training import Recipe
 from hma.training.identity import differences
@@ -213,7 +213,7 @@ def claim(folder: Path, options: RunOptions, *, several: bool = False) -> None:
         return
     if folder.exists() and not is_empty(folder):
         raise UserError(f"{folder} is not empty and no run of hma; give another --output")
-    with no_lost_writes(folder):
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     options.write(path, several=several)
 

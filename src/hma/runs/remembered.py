@@ -16,7 +16,7 @@ from hma.data.table.columns import cells
 from hma.data.table.source import TableSource
 from hma.errors import UserError, reason
 from hma.extras import needed
-from hma.memory.keyed_rows import KeyedRows
+from hma.memory.rows import KeyedRows
 from hma.report.html import inline_picture
 from hma.report.run import groups
 from hma.runs.folder import Run

@@ -23,7 +23,7 @@ from hma.data import (
 from hma.data.table.source import is_table
 from hma.data.task import split_hashes
 from hma.errors import UserError
-from hma.io.feature_file import read_features
+from hma.io.tensor_files import read_features
 from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory

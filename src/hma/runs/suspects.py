@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 from hma.data import Source
-from hma.memory.keyed_rows import KeyedRows
+from hma.memory.rows import KeyedRows
 from hma.methods.memory import WithMemory
 from hma.model import MemoryModel
-from hma.questions.label_issues import label_issues
-from hma.questions.suspects import Suspects, suspects
+from hma.questions.suspects import Suspects, label_issues, suspects
 from hma.report.run.groups import label_text
 from hma.report.run.suspect_rows import Against, SuspectRow, SuspectRows
 from hma.runs.deployment import MEMORY

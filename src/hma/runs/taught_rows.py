@@ -185,7 +185,7 @@ def expect_rows(rows: TaughtRows, width: int, target: Target) -> None:
     if labels.dtype not in kinds or labels.shape[1:] != expected.shape[1:]:
         raise ValueError(f"labels must be like {_kind(expected)}, got {_kind(labels)}")
     try:
-        target.checked(target.given(labels), len(rows))
+        target.check(target.given(labels), len(rows))
     except ValueError as error:
         raise ValueError(f"labels do not fit: {str(error).split(';')[0]}") from error
 

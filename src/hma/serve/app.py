@@ -19,11 +19,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hma.errors import UserError
+from hma.errors import UserError, on_one_line
 from hma.extras import needed
 from hma.io.files import FileError
 from hma.io.json_files import finite_or_none
-from hma.io.printable import on_one_line
 from hma.report.html import template
 from hma.runs.memory_versions import BusyError
 from hma.serve.requests import (

@@ -11,7 +11,7 @@ from starlette.requests import Request
 import hma
 from hma.data.labels import listed
 from hma.errors import UserError
-from hma.io.json_files import Default, checked, parsed
+from hma.io.json_files import Default, parse_json, validate
 
 OPEN = ("/", "/health")
 """Paths that need no token: they say nothing of the run."""
@@ -88,7 +88,7 @@ def parse_body(path: str, data: bytes) -> dict[str, Any]:
             f"the body of {path} must hold at most {MOST_VALUES} values; send several requests"
         )
     try:
-        values = checked(parsed(data), FIELDS[path], where="it")
+        values = validate(parse_json(data), FIELDS[path], where="it")
     except ValueError as error:
         raise UserError(f"the body of {path} is not what it should be: {error}") from error
     return _known(path, values, FIELDS[path])

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from hma.data import Split, Task
-from hma.methods import Learner, edge_scores
-from hma.methods.subgraphs.cutting import ranked
+from hma.methods import Learner
+from hma.paper.rivals import edge_scores
+from hma.paper.rivals.subgraph_encoder import rank_edges
 
 EDGE_HITS = "edge hits"
 """Where they are among a record's ``measures``."""
@@ -17,9 +18,9 @@ def edge_hits(learner: Learner, task: Task, *, batch_size: int) -> dict[str, Any
     """Return the share of true edges among the highest scored ones, by test split, for a record.
 
     Of a graph with ``k`` true edges, those that ``batch.x.motif`` marks, the ``k`` edges with the
-    highest scores (see :func:`hma.methods.edge_scores`) are looked at; chance is the share of true
-    edges among all. Both are means over graphs that have any. A row that sees its batch is asked
-    alone, if it can be.
+    highest scores (see :func:`hma.paper.rivals.edge_scores`) are looked at; chance is the share of
+    true edges among all. Both are means over graphs that have any. A row that sees its batch is
+    asked alone, if it can be.
 
     Args:
         learner: What was trained.
@@ -61,7 +62,7 @@ def hit_shares(scores: Tensor, graph_of: Tensor, true: Tensor, graphs: int) -> T
         tensor([[0.5000],
                 [0.5000]])
     """
-    rank, counts = ranked(scores, graph_of, graphs)
+    rank, counts = rank_edges(scores, graph_of, graphs)
     wanted = torch.zeros(graphs).index_add(0, graph_of, true.float())  # (B,)
     high = rank < wanted[graph_of]
     hits = torch.zeros(graphs).index_add(0, graph_of, (high & true).float())

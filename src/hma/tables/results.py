@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.io.files import MissingFileError, held, written_whole
+from hma.io.files import MissingFileError, atomic_write, hold_lock
 from hma.io.json_files import read_json, write_json
 from hma.io.tensor_files import read_tensors
 from hma.tables.table import Cell, Table
@@ -122,7 +122,7 @@ class Results:
         path = self.path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         if weights is not None:
-            with written_whole(self.weights_path(cell)) as temporary:
+            with atomic_write(self.weights_path(cell)) as temporary:
                 temporary.write_bytes(weights)
         record.write(path)
         self.failed_path(cell).unlink(missing_ok=True)
@@ -136,8 +136,8 @@ class Results:
         write_json(path, values)
 
     def claimed(self, cell: Cell) -> AbstractContextManager[None]:
-        """Hold a cell against every other process, see :func:`hma.io.files.held`."""
-        return held(self.folder / UNFINISHED / f"{cell.path}.lock")
+        """Hold a cell against every other process, see :func:`hma.io.files.hold_lock`."""
+        return hold_lock(self.folder / UNFINISHED / f"{cell.path}.lock")
 
 
 def definition(table: Table, cell: Cell) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hma.errors import UserError
 from hma.extras import needed
-from hma.io.files import HeldError, held
+from hma.io.files import HeldError, hold_lock
 from hma.io.json_files import finite_or_none, none_to_nan, read_json, write_json
 from hma.metrics import METRICS
 from hma.tables.measure_cell import measure
@@ -81,7 +81,7 @@ def search(
     wanted = len(space) if trials is None else min(trials, len(space))
     file = results.folder / SEARCHES / cell.table / cell.budget / cell.task / f"{cell.method}.json"
     try:
-        with held(file.with_suffix(".lock")):
+        with hold_lock(file.with_suffix(".lock")):
             log = _Log(file, _protocol(table, cell, seeds))
             while len(done := [one for one in log.trials if one.settings in space]) < wanted:
                 untried = [one for one in space if all(one != tried.settings for tried in done)]

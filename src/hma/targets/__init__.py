@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from hma.errors import UserError
-from hma.targets.classes import Classes
+from hma.targets.classes import Classes, SoftClasses
 from hma.targets.number import Number
-from hma.targets.soft_classes import SoftClasses
 from hma.targets.target import UNKNOWN, Target
 from hma.targets.yes_no import YesNo
 

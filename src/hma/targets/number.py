@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from hma.errors import UserError
-from hma.targets.checks import expect_none, expect_rows, or_mask
-from hma.targets.target import NO_VOTE, Target
+from hma.targets.target import NO_VOTE, Target, expect_none, expect_rows, or_mask
 
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Places in the distribution of a number that slots stand for."""
@@ -65,7 +64,7 @@ class Number(Target):
         places: Tensor = torch.special.ndtri(torch.tensor(QUANTILES))
         return places
 
-    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+    def check(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
         """Return standardised numbers."""
         expect_rows(y.reshape(-1) if y.shape == (count, 1) else y, count)
         y = self._standard(y.reshape(-1))
@@ -106,7 +105,7 @@ class Number(Target):
         """Tell nothing: any number can be judged by any other."""
         return torch.zeros_like(stored, dtype=torch.bool)
 
-    def tallied(self, votes: Tensor) -> Tensor:
+    def tally(self, votes: Tensor) -> Tensor:
         """Return the weighted mean; a little of the mean of all is in it."""
         return votes[:, :1] / (votes[:, 1:] + NO_VOTE)
 
@@ -122,7 +121,7 @@ class Number(Target):
         """Return the number, ``(B,)``."""
         return self.given(logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)))
 
-    def decided(self, logits: Tensor) -> Tensor:
+    def decide(self, logits: Tensor) -> Tensor:
         """Return the number, ``(B,)``."""
         return self.expected(logits)
 

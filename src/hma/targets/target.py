@@ -1,14 +1,88 @@
-"""What every kind of label can do."""
+"""What a target is: all that a model asks about its labels."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from hma.targets.mixing import Shares, mean_output
+
+def or_mask(coefficients: Tensor, known: Tensor) -> Tensor:
+    """Append the column of MASK: rows that are not known take MASK and nothing else."""
+    known = known[:, None]
+    kept = torch.where(known, coefficients, 0.0)
+    return torch.cat([kept, (~known).to(kept.dtype)], dim=1)  # (N, R) -> (N, R + 1)
+
+
+def expect_count(name: str, count: object, why: str, least: int = 1) -> None:
+    """Raise unless ``count`` is a whole number of at least ``least``."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ValueError(f"{name} must be at least {least} ({why}), got {count!r}")
+
+
+def expect_added(added: object, count: int) -> None:
+    """Raise unless ``added`` classes of ``count`` leave two or more that a head knows."""
+    if added == 0:
+        return
+    expect_count("added", added, "classes that a head does not know", least=0)
+    expect_count("count - added", count - cast("int", added), "classes that a head knows", least=2)
+
+
+def expect_rows(y: Tensor, *shape: int) -> None:
+    """Raise unless ``y`` has this shape."""
+    if tuple(y.shape) != shape:
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ValueError(f"y must have shape ({wanted}), got {tuple(y.shape)}")
+
+
+def expect_none(outside: Tensor, y: Tensor, rule: str, remedy: str) -> None:
+    """Raise if any row is ``outside``; on a device other than the CPU without waiting for it."""
+    ending = f"; {remedy}" if remedy else ""
+    if y.device.type != "cpu":  # reading the answer back would stall the device
+        torch._assert_async(~outside.any(), rule + ending)
+    elif outside.any():
+        row = int(outside.nonzero()[0, 0])
+        got = f"{y[row].tolist()}" + (f" in row {row}" if y.dim() > 1 else "")
+        raise ValueError(f"{rule}, got {got}{ending}")
+
+
+Shares = Sequence[float] | Tensor
+"""What each answer counts, ``(M,)`` or for each row ``(M, B)``: at least 0, summing to 1."""
+
+
+def mean_output(logits: Sequence[Tensor], shares: Shares) -> Tensor:
+    """Return the weighted mean of outputs, ``(B, outputs)`` each."""
+    stacked, weights = _stacked(logits, shares)
+    return (weights * stacked).sum(dim=0)
+
+
+def log_mean_probability(logits: Sequence[Tensor], shares: Shares) -> Tensor:
+    """Return the logarithm of the weighted mean probability of each class, ``(B, C)``."""
+    stacked, weights = _stacked(logits, shares)
+    return (stacked.log_softmax(dim=2) + weights.log()).logsumexp(dim=0)  # (M, B, C) -> (B, C)
+
+
+def log_odds_of_mean(logits: Sequence[Tensor], shares: Shares) -> Tensor:
+    """Return the log odds of the weighted mean probability of each yes, ``(B, T)``."""
+    stacked, weights = _stacked(logits, shares)
+    yes, no = ((logsigmoid(said) + weights.log()).logsumexp(dim=0) for said in (stacked, -stacked))
+    return yes - no
+
+
+def _stacked(logits: Sequence[Tensor], shares: Shares) -> tuple[Tensor, Tensor]:
+    """Return the answers as ``(M, B, outputs)`` and their shares as ``(M, 1 or B, 1)``."""
+    if len(logits) == 0 or len(shares) != len(logits):
+        raise ValueError(
+            f"shares must hold one number for each of {len(logits)} answers, got {len(shares)}"
+        )
+    stacked = torch.stack(list(logits))
+    stacked = stacked.to(torch.promote_types(stacked.dtype, torch.float32))
+    weights = torch.as_tensor(shares, dtype=stacked.dtype, device=stacked.device)
+    return stacked, weights.reshape(len(logits), -1, 1)
+
 
 NO_VOTE = 1e-3
 """Votes that are spread over all classes beside those of rows, which sum to 1 at most."""
@@ -46,7 +120,7 @@ class Target(ABC):
         """Return the stored labels that slots stand for, ``(P, ...)``."""
 
     @abstractmethod
-    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+    def check(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
         """Return labels of ``count`` rows as they are stored, or say what does not fit.
 
         Rows marked in ``ignore`` are not looked at; what is returned for them means nothing.
@@ -65,7 +139,7 @@ class Target(ABC):
         """Return probabilities of classes or labels, or the value of a number, row by row."""
 
     @abstractmethod
-    def decided(self, logits: Tensor) -> Tensor:
+    def decide(self, logits: Tensor) -> Tensor:
         """Return predictions in the form of ``y``."""
 
     @abstractmethod
@@ -87,6 +161,11 @@ class Target(ABC):
         return self.membership(stored)
 
     @property
+    def ballot_width(self) -> int:
+        """Numbers in a ballot, ``V``."""
+        return self.ballots(self.unknown(0)).shape[1]
+
+    @property
     def beyond_head(self) -> int:
         """How many outputs, the last ones, only stored rows can answer with: classes added since.
 
@@ -98,7 +177,7 @@ class Target(ABC):
         """Return what each label says in the form of :meth:`expected`; NaN where it is unknown.
 
         A vote is the mean of these, weighted, with ``NO_VOTE`` of a vote that knows nothing:
-        ``expected(tallied(w @ ballots)) = (w @ stated + NO_VOTE * even) / (sum w + NO_VOTE)``.
+        ``expected(tally(w @ ballots)) = (w @ stated + NO_VOTE * even) / (sum w + NO_VOTE)``.
         """
         belongs = self.membership(stored)  # (N, P)
         known = belongs.sum(dim=1, keepdim=True) > 0
@@ -118,7 +197,7 @@ class Target(ABC):
         others = belongs.sum(dim=0) - belongs
         return ((belongs * others).sum(dim=1) == 0)[:, None]
 
-    def tallied(self, votes: Tensor) -> Tensor:
+    def tally(self, votes: Tensor) -> Tensor:
         """Return weighted sums of ballots as logits, ``(B, V)`` to ``(B, outputs)``.
 
         By default the logarithm of each class's share; without any vote they are equal, and
@@ -143,7 +222,7 @@ class Target(ABC):
         """
         return self.mix(stored).to(table.dtype) @ table
 
-    def mixed(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+    def mix_logits(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
         """Return the logits of one answer in which each of several counts its share.
 
         By default the weighted mean of the outputs; where they stand for probabilities those are

@@ -9,9 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from hma.targets.checks import expect_count, expect_none, expect_rows, or_mask
-from hma.targets.mixing import Shares, log_odds_of_mean
-from hma.targets.target import NO_VOTE, UNKNOWN, Target
+from hma.targets.target import (
+    NO_VOTE,
+    UNKNOWN,
+    Shares,
+    Target,
+    expect_count,
+    expect_none,
+    expect_rows,
+    log_odds_of_mean,
+    or_mask,
+)
 
 
 @final
@@ -59,7 +67,7 @@ class YesNo(Target):
         rows[places, places // 2] = (places % 2).to(rows.dtype)
         return rows
 
-    def checked(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
+    def check(self, y: Tensor, count: int, ignore: Tensor | None = None) -> Tensor:
         """Return 0, 1 and NaN."""
         if y.dim() == 1 and self.count == 1:
             y = y[:, None]
@@ -101,7 +109,7 @@ class YesNo(Target):
         once = given * (given.sum(dim=0) == 1)
         return once.view(-1, self.count, 2).sum(dim=2) > 0
 
-    def tallied(self, votes: Tensor) -> Tensor:
+    def tally(self, votes: Tensor) -> Tensor:
         """Return how far yes is ahead of no, label by label."""
         no, yes = (votes + NO_VOTE / 2).view(-1, self.count, 2).log().unbind(dim=2)  # (B, T) each
         return yes - no
@@ -119,11 +127,11 @@ class YesNo(Target):
         """Return the probability of each yes, ``(B, T)``."""
         return logits.float().sigmoid()
 
-    def mixed(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+    def mix_logits(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
         """Return the log odds of the mean probability of each yes."""
         return log_odds_of_mean(logits, shares)
 
-    def decided(self, logits: Tensor) -> Tensor:
+    def decide(self, logits: Tensor) -> Tensor:
         """Return 0 or 1 for each label, ``(B, T)``."""
         return (logits > 0).long()
 

@@ -4,8 +4,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hma.data import Task
-from hma.methods.fitted_at_once import FittedAtOnce
 from hma.methods.frozen_state import changing_state, load_changing_state
+from hma.methods.learner import FittedAtOnce
 from hma.training.conclusion import Outcome, conclude
 from hma.training.evaluation import evaluate
 from hma.training.folder import RunFolder

@@ -6,9 +6,7 @@ import torch
 
 from hma.data import Split
 from hma.model import Context, MemoryModel
-from hma.questions.audit import audit_features
-from hma.questions.audit_questions import Part
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit, Part, audit_features
 from hma.training.progress import Progress, counted
 
 

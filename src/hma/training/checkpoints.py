@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.io.files import FileError, no_lost_writes
+from hma.io.files import FileError, explain_write_errors
 from hma.io.json_files import Default, finite_or_none, read_json, write_json
 from hma.io.tensor_files import read_tensors, write_tensors
 
@@ -49,7 +49,7 @@ class Checkpoints:
         """Add a checkpoint; of the older ones only the latest stays."""
         manifest = self._manifest(checkpoint.step)
         weights, other = self._tensors(checkpoint.step)
-        with no_lost_writes(weights):
+        with explain_write_errors(weights):
             self.folder.mkdir(parents=True, exist_ok=True)
         if manifest.exists() and read_json(manifest, SHAPE, sealed=True)["tensors"] == weights.name:
             weights, other = other, weights

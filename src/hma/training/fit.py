@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hma.data import Task
 from hma.errors import UserError
 from hma.methods import Learner
-from hma.methods.fitted_at_once import FittedAtOnce
 from hma.methods.frozen_state import load_changing_state
+from hma.methods.learner import FittedAtOnce
 from hma.targets import Classes
 from hma.training.at_once import run_at_once
 from hma.training.between_steps import BetweenSteps
@@ -51,7 +51,7 @@ def fit(
     ends with the same weights and the same record, bit for bit on one device (a GPU needs
     ``torch.use_deterministic_algorithms``); after the end it returns the finished record. Ctrl-C
     and SIGTERM finish the step, write a checkpoint and raise :class:`Interrupted`. A learner that
-    is fitted at once (:class:`hma.methods.fitted_at_once.FittedAtOnce`) has no steps, so no
+    is fitted at once (:class:`hma.methods.learner.FittedAtOnce`) has no steps, so no
     optimizer, no epochs and no checkpoints either.
 
     Args:
@@ -240,7 +240,7 @@ def _check_labels(task: Task, recipe: Recipe) -> None:
     splits = {"training": task.train, "validation": task.validation, **task.tests}
     for name, split in splits.items():
         try:
-            task.target.checked(split.labels, len(split))
+            task.target.check(split.labels, len(split))
         except (TypeError, ValueError) as error:
             raise UserError(f"labels of the {name} rows of {task.name!r}: {error}") from error
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hma.errors import UserError
-from hma.io.files import LOCK, HeldError, held, no_lost_writes
+from hma.io.files import LOCK, HeldError, explain_write_errors, hold_lock
 from hma.training.checkpoints import Checkpoints
 
 
@@ -29,10 +29,10 @@ class RunFolder:
 
         The lock ends with the process, however it ends.
         """
-        with no_lost_writes(self.path):
+        with explain_write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with held(self.path):
+            with hold_lock(self.path):
                 yield
         except HeldError as error:
             raise UserError(

@@ -6,7 +6,7 @@ from torch import nn
 
 from hma.errors import UserError
 from hma.io.tensor_files import read_about, read_shapes, read_tensors, shapes_of, write_tensors
-from hma.memory.growing import rows_as_they_are, shapes_to_load
+from hma.memory.growing import load_without_copy, shapes_to_load
 from hma.methods import Learner
 from hma.methods.frozen_state import (
     changing_state,
@@ -47,5 +47,5 @@ def load_weights(learner: Learner, path: Path, sha256: str | None, remedy: str) 
             f"{path} was trained on a frozen backbone with other weights; give the same --weights, "
             f"or {remedy}"
         )
-    with rows_as_they_are():
+    with load_without_copy():
         load_changing_state(module, weights)

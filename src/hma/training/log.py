@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hma.extras import needed
-from hma.io.files import no_lost_writes
+from hma.io.files import explain_write_errors
 
 
 class ScalarLog(Protocol):
@@ -55,7 +55,7 @@ class TensorBoardLog:
         records = needed("tensorboard.summary.writer.record_writer", "logging for TensorBoard")
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self.path = folder / name
-        with no_lost_writes(self.path):
+        with explain_write_errors(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "wb")  # noqa: SIM115 - closed by close()
         self._records = records.RecordWriter(self._file)
@@ -70,15 +70,15 @@ class TensorBoardLog:
 
     def _write(self, **content: Any) -> None:
         event = self._protocol.Event(wall_time=time.time(), **content)
-        with no_lost_writes(self.path):
+        with explain_write_errors(self.path):
             self._records.write(event.SerializeToString())
 
     def flush(self) -> None:
         """Make sure that what was added is on disk."""
-        with no_lost_writes(self.path):
+        with explain_write_errors(self.path):
             self._file.flush()
 
     def close(self) -> None:
         """End the log."""
-        with no_lost_writes(self.path):
+        with explain_write_errors(self.path):
             self._file.close()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
+from hma.errors import printable
 from hma.extras import needed
-from hma.io.printable import printable
 
 SHOW_AFTER_SECONDS = 2.0
 """A run shorter than this leaves the terminal alone."""

@@ -6,7 +6,7 @@ from typing import Any, Self, TypedDict
 
 from hma.errors import UserError
 from hma.io.files import MissingFileError
-from hma.io.json_files import Default, checked, finite_or_none, none_to_nan, read_json, write_json
+from hma.io.json_files import Default, finite_or_none, none_to_nan, read_json, validate, write_json
 
 SCHEMA = 1
 MACHINE_FIELDS = ("seconds", "epoch_seconds", "peak_memory_bytes")
@@ -117,7 +117,7 @@ class Record:
                 f"a record of schema {schema} was written by a newer hma, this one reads up to "
                 f"{SCHEMA}; install the version that wrote it, and leave the record as it is"
             )
-        known = checked(values, SHAPE)
+        known = validate(values, SHAPE)
         if known["schema"] != SCHEMA:
             raise UserError(f"a record must have a schema from 1 to {SCHEMA}, got {schema}")
         if not 0 <= known["selected_epoch"] < max(len(known["epochs"]), 1):

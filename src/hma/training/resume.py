@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.io.json_files import checked, none_to_nan
+from hma.io.json_files import none_to_nan, validate
 from hma.methods.frozen_state import changing_state, load_changing_state
 from hma.training.checkpoints import Checkpoint
 from hma.training.identity import Identity
@@ -73,7 +73,7 @@ def snapshot(training: Training, run: Identity, watch: Stopwatch) -> Checkpoint:
 def expect_values(checkpoint: Checkpoint) -> None:
     """Raise unless a checkpoint holds what :func:`snapshot` puts into one."""
     try:
-        checked(checkpoint.values, VALUES)
+        validate(checkpoint.values, VALUES)
     except ValueError as error:
         raise _unfit(checkpoint, error) from error
 

@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from hma.config import ConfigError
 from hma.memory.locking import writes
 from hma.targets import Classes, SoftClasses, Target
-from hma.targets.checks import expect_count
+from hma.targets.target import expect_count
 
 if TYPE_CHECKING:
     from hma.vote.config import VoteConfig

@@ -14,20 +14,105 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils import clip_grad_norm_
 
-from hma.memory.blocks import evenly_spaced, is_large
-from hma.memory.encoded_rows import EncodedRows
-from hma.memory.keyed_rows import KeyedRows
-from hma.memory.locking import writes
-from hma.memory.modes import evaluating
-from hma.memory.queue import MemoryQueue, checked_rows
-from hma.memory.slots import drawn_rows
-from hma.vote.learning_rows import BallotsInView, RowsInView, use_the_same_columns
-from hma.vote.learning_vote import FAR, Voters, keys_of_normalised, squares, voted
-from hma.vote.read import VotingRead
-from hma.vote.weighing import MOST_HELD_OUT, Keys, answered, weigh
+from hma.memory.blocks import blocks, evenly_spaced, in_blocks, is_large
+from hma.memory.locking import eval_mode, writes
+from hma.memory.rows import EncodedRows, KeyedRows, MemoryQueue, check_rows
+from hma.memory.slots import draw_rows
+from hma.targets import Target
+from hma.vote.read import (
+    FAR,
+    Voters,
+    VotingRead,
+    count_used_columns,
+    count_votes,
+    normalise_view,
+    project_normalised,
+    squared_lengths,
+)
+from hma.vote.weighing import MOST_HELD_OUT, Keys, vote_on_keys, weigh
 
 if TYPE_CHECKING:
     from hma.vote.voting_memory import VotingMemory
+
+
+class RowsInView:
+    """Rows that do not learn, normalised.
+
+    Args:
+        vote: Whose keys.
+        features: ``(N, F)``.
+
+    Attributes:
+        columns: How many of the first columns are looked at; see :func:`use_the_same_columns`.
+    """
+
+    def __init__(self, vote: VotingRead, features: Tensor) -> None:
+        self.vote, self.features = vote, features
+        self.made = None if is_large(len(features)) else normalise_view(vote, features)
+        self.columns = features.shape[1] - vote.first
+
+    def largest(self) -> Tensor:
+        """Return the largest size in each column, ``(E,)``."""
+        parts = blocks(len(self.features))
+        every = [self._normalised(part).abs().amax(dim=0) for part in parts]
+        return torch.stack(every).amax(dim=0)
+
+    def use(self, columns: int) -> None:
+        """Look at the first columns alone."""
+        self.columns = columns
+        if self.made is not None:
+            self.made = self.made[:, :columns].contiguous()
+
+    def at(self, places: Tensor) -> Tensor:
+        """Return rows, ``(n, E)``."""
+        if self.made is not None:
+            return self.made.index_select(0, places)
+        rows = self.features.index_select(0, places)
+        return normalise_view(self.vote, rows)[:, : self.columns]
+
+    def keys(self, places: Tensor | None = None) -> Tensor:
+        """Return where rows lie now, ``(n, K)``; all of them if no places are given."""
+        if places is not None:
+            return project_normalised(self.vote, self.at(places))
+        if self.made is not None:
+            return project_normalised(self.vote, self.made)
+        return in_blocks(self.keys, torch.arange(len(self.features), device=self.features.device))
+
+    def _normalised(self, part: slice) -> Tensor:
+        return (
+            normalise_view(self.vote, self.features[part]) if self.made is None else self.made[part]
+        )
+
+
+def use_the_same_columns(views: list[RowsInView]) -> None:
+    """Leave out the last columns, where these are 0 in all rows of all views."""
+    used = count_used_columns([view.largest() for view in views if len(view.features)])
+    for view in views:
+        view.use(used)
+
+
+class BallotsInView:
+    """Ballots of rows that do not learn.
+
+    Args:
+        target: Makes them.
+        labels: As they are stored, ``(N, ...)``.
+        dtype: Their number format.
+    """
+
+    def __init__(self, target: Target, labels: Tensor, dtype: torch.dtype) -> None:
+        self.target, self.labels, self.dtype = target, labels, dtype
+        self.made = None if is_large(len(labels)) else target.ballots(labels).to(dtype)
+
+    def at(self, places: Tensor) -> Tensor:
+        """Return the ballots of rows, ``(n, V)``."""
+        if self.made is not None:
+            return self.made.index_select(0, places)
+        return self.target.ballots(self.labels[places]).to(self.dtype)
+
+
+# ----------------------------------------------------------------------------------------- learning
+
 
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 2e-3, 0.01, 1.0, 0.05
 ROWS_A_STEP = 128
@@ -71,11 +156,11 @@ def learn_memory(
         _remember(model, model.real.queue, rows, ids)
     rows, held_out = rows.finite(), None if held_out is None else held_out.finite()
     steps, chance = 0, torch.Generator().manual_seed(seed)
-    with evaluating(vote):
+    with eval_mode(vote):
         vote.restart(chance)
         if model.synthetic is not None:
             count = model.synthetic.slots_per_class
-            some = drawn_rows(rows.y.cpu(), model.target, count, chance).to(device)
+            some = draw_rows(rows.y.cpu(), model.target, count, chance).to(device)
             examples = rows.features[some], rows.y[some]
             model.set_slots(model.config.slot_init, *examples, generator=chance)
         if len(rows.y) > 1:
@@ -96,12 +181,12 @@ def _remember(model: "VotingMemory", queue: MemoryQueue, rows: EncodedRows, ids:
     if (
         is_large(len(ids))
         and isinstance(queue, KeyedRows)
-        and queue.take(checked_rows(model.target, rows.features, rows.y, None, ids))
+        and queue.take(check_rows(model.target, rows.features, rows.y, None, ids))
     ):
         return
     for some in torch.split(torch.arange(len(ids), device=ids.device), WRITTEN_AT_ONCE):
         features, y = rows.features[some], rows.y[some]
-        queue.write(checked_rows(model.target, features, y, None, ids[some]))
+        queue.write(check_rows(model.target, features, y, None, ids[some]))
     if isinstance(queue, KeyedRows):
         queue.trim()
 
@@ -136,7 +221,7 @@ class _Learning:
         self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
         self.every = max(CHECK_EVERY, self.per_pass)
         dtype = rows.features.dtype
-        labels = model.target.checked(rows.y, len(rows.y))
+        labels = model.target.check(rows.y, len(rows.y))
         self.ballots = BallotsInView(model.target, labels, dtype)
         self.stored: KeyedRows | None = None
         self.cached_voters: Voters | None = None
@@ -192,27 +277,27 @@ class _Learning:
         chance = torch.rand(vote.to_keys.in_features, generator=self.chance)
         kept = chance.to(rows.features) >= vote.dropout.p
         kept = kept / (1 - vote.dropout.p)  # the same features are dropped of all rows of a step
-        keys = keys_of_normalised(vote, self.view.at(places), kept)
+        keys = project_normalised(vote, self.view.at(places), kept)
         voters: list[Voters] = []
         if self.stored is not None:
             voters += self._others(places, keys)
         if self.slots is not None and self.slots.slots is not None:
             there = vote.keys(self.slots.slots, kept)
-            voters.append(Voters(there, self._ballots(self.slots.labels), squares(there)))
-        each = self.model.target.loss(voted(vote, keys, voters), rows.y[places])
+            voters.append(Voters(there, self._ballots(self.slots.labels), squared_lengths(there)))
+        each = self.model.target.loss(count_votes(vote, keys, voters), rows.y[places])
         return each.mean() if rows.weight is None else (each * rows.weight[places]).mean()
 
     def _others(self, places: Tensor, keys: Tensor) -> list[Voters]:
         """Return the batch and stored rows; a row meets no copy of itself, unless it is to."""
         assert self.stored is not None
         if not self.model.config.leave_self_out:
-            return [self._drawn(None)]
+            return [self._draw(None)]
         own = self.places[places]
         unseen = (own[:, None] == own) | (own < 0)  # rows that share an id are the same row
-        mates = Voters(keys, self.ballots.at(places), squares(keys) + FAR * unseen)
-        return [mates, self._drawn(own)]  # the batch stands for its stored copies
+        mates = Voters(keys, self.ballots.at(places), squared_lengths(keys) + FAR * unseen)
+        return [mates, self._draw(own)]  # the batch stands for its stored copies
 
-    def _drawn(self, own: Tensor | None) -> Voters:
+    def _draw(self, own: Tensor | None) -> Voters:
         """Return as many stored rows as answer in one step, those at the places ``own`` hidden.
 
         Where stored rows are many, those that are drawn are looked at where they lie now.
@@ -220,14 +305,14 @@ class _Learning:
         assert self.stored is not None
         count, cached = self.model.config.candidates, self.cached_voters
         if cached is None:
-            return self._voters_at(self.stored.drawn(count, self.chance), own)
+            return self._voters_at(self.stored.draw(count, self.chance), own)
         if own is not None:
             hidden = pad(cached.squares, (0, 1))
             hidden[own] = FAR  # the last place is that of rows not stored
             cached = cached._replace(squares=hidden[:-1])
         if count is None or count >= self.stored.size:
             return cached
-        drawn = self.stored.drawn(count, self.chance)
+        drawn = self.stored.draw(count, self.chance)
         return Voters(*(part.index_select(0, drawn) for part in cached))
 
     @torch.no_grad()
@@ -235,7 +320,7 @@ class _Learning:
         keys, hidden = self.stored_view.keys(places), self.hidden[places]
         if own is not None:
             hidden = hidden + FAR * torch.isin(places, own)
-        return Voters(keys, self.stored_ballots.at(places), squares(keys) + hidden)
+        return Voters(keys, self.stored_ballots.at(places), squared_lengths(keys) + hidden)
 
     def _ballots(self, labels: Tensor) -> Tensor:
         return self.model.target.ballots(labels).to(self.rows.features.dtype)
@@ -257,12 +342,13 @@ class _Learning:
         """See where the stored rows lie now, and return the loss of the held-out rows."""
         rows: list[Keys] = []
         if self.stored is not None:
-            some = evenly_spaced(self.stored.size, self.unseen.device)
+            large = is_large(self.stored.size)
+            some = evenly_spaced(self.stored.size).to(self.unseen.device) if large else None
             lie = self.stored_view.keys(some)
             if some is None:
                 assert self.stored_ballots.made is not None
                 self.cached_voters = Voters(
-                    lie, self.stored_ballots.made, squares(lie) + self.hidden
+                    lie, self.stored_ballots.made, squared_lengths(lie) + self.hidden
                 )
             at = slice(None) if some is None else some
             rows.append((lie, self.stored.labels[at], self.unseen[at]))
@@ -270,7 +356,7 @@ class _Learning:
             rows.append((self.vote.keys(self.slots.slots), self.slots.labels, None))
         loss, held_out = math.inf, self.held_out
         if held_out is not None:
-            said = answered(self.vote, rows, self.held_out_view.keys())
+            said = vote_on_keys(self.vote, rows, self.held_out_view.keys())
             loss = held_out.mean(self.model.target.loss(said, held_out.y))
         return loss
 

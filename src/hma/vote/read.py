@@ -1,14 +1,19 @@
-"""The vote by distance: rows near a query vote for their labels."""
+"""The vote by distance: rows near a query vote for their labels.
+
+:class:`VotingRead` answers. While keys learn, :func:`count_votes` and :func:`project_normalised`
+compute the same in fewer operations; a test holds logits and gradients of both together.
+"""
 
 import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm, pad
 
 from hma.memory.blocks import MOST_SCORES, in_blocks, is_large
+from hma.memory.memories import LearnedRows, Memories, StoredRows
 from hma.memory.projected import Group, LabelledRows, Projected, Weights
-from hma.memory.stored import LearnedRows, Memories, StoredRows
 from hma.targets import Target
 from hma.vote.added_classes import complete_head
 
@@ -187,12 +192,12 @@ class VotingRead(nn.Module):
         nobody = keys.new_full((1, keys.shape[0], 1), NOBODY)
         weights = torch.cat([nobody, *scores], dim=-1).softmax(dim=-1)
         _, *shares = torch.split(weights, [1, *(one.shape[-1] for one in scores)], dim=-1)
-        votes = [group.mixed(share) for group, share in zip(rows, shares, strict=True)]
-        width = self.target.ballots(self.target.unknown(0)).shape[1]
+        votes = [group.mix(share) for group, share in zip(rows, shares, strict=True)]
+        width = self.target.ballot_width
         counted = (
             torch.stack(votes).sum(dim=0)[0] if votes else keys.new_zeros(keys.shape[0], width)
         )
-        return Votes(self.target.tallied(counted), shares)
+        return Votes(self.target.tally(counted), shares)
 
     # ------------------------------------------------------------ over the two memories
 
@@ -234,7 +239,7 @@ class VotingRead(nn.Module):
         groups: list[Group] = []  # not list[...](): compilers cannot follow that
         places = None
         if memories.real is not None and stored is not None:
-            group, places = stored.chosen(self.queries(keys), memories.real)
+            group, places = stored.choose(self.queries(keys), memories.real)
             groups.append(group)
         if memories.synthetic is not None:
             groups.append(memories.synthetic)
@@ -288,7 +293,7 @@ class VotingRead(nn.Module):
         assert rows is not None
         group: Group
         if chosen is None:
-            group = rows.hiding(own[:, None] == torch.arange(rows.keys.shape[1], device=own.device))
+            group = rows.hide(own[:, None] == torch.arange(rows.keys.shape[1], device=own.device))
         else:
             group = rows.at(chosen)
             hidden = chosen == own[:, None]
@@ -309,7 +314,7 @@ class VotingRead(nn.Module):
         """
         share = (self.share * heard).clamp(max=1)  # rounded, rows may vote with more than 1
         head = complete_head(head, vote, self.target)
-        return self.target.mixed([head, vote], torch.stack([1 - share, share]))
+        return self.target.mix_logits([head, vote], torch.stack([1 - share, share]))
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"bounded at {MOST_SHARPENED}"
@@ -333,3 +338,76 @@ def _join_shares(parts: tuple[Weights | None, ...]) -> Weights | None:
         torch.cat(memory, dim=1) if memory else None,
         torch.cat(places, dim=1) if places else None,
     )
+
+
+# ------------------------------------------------------------------- the same vote while keys learn
+
+
+FAR = 1e12
+"""Squared distance of a row that is hidden; finite, so that its gradient is 0 and not unknown."""
+ROUNDING = 1e-6
+"""What is left of a normalised column that is padding."""
+
+
+class Voters(NamedTuple):
+    """Rows that may answer.
+
+    Shape:
+        - ``keys`` ``(N, K)``; ``ballots`` ``(N, V)``; ``squares``: squared lengths of the keys,
+          ``(N,)`` or for each query ``(B, N)``, and :data:`FAR` more where a row is hidden.
+    """
+
+    keys: Tensor
+    ballots: Tensor
+    squares: Tensor
+
+
+def count_votes(vote: VotingRead, keys: Tensor, rows: list[Voters]) -> Tensor:
+    """Return the vote on queries with ``keys`` ``(B, K)`` as logits, as ``vote`` itself does."""
+    apart = [torch.addmm(some.squares, keys, some.keys.T, alpha=-2) for some in rows]  # (B, N)
+    scores = -vote.sharpness * (torch.cat(apart, dim=1) + squared_lengths(keys)[:, None])
+    weights = pad(scores, (1, 0), value=NOBODY).softmax(dim=1)  # (B, 1 + N)
+    ballots = [some.ballots for some in rows]
+    counted = weights @ torch.cat([ballots[0].new_zeros(1, ballots[0].shape[1]), *ballots])
+    return vote.target.tally(counted)
+
+
+def squared_lengths(keys: Tensor) -> Tensor:
+    """Return the squared length of each key, ``(N, K)`` to ``(N,)``."""
+    return keys.square().sum(dim=1)
+
+
+def normalise_view(vote: VotingRead, features: Tensor) -> Tensor:
+    """Return what keys are made of before any weight, ``(N, F)`` to ``(N, E)``."""
+    view = features[:, vote.first :]
+    return layer_norm(view, view.shape[1:], eps=vote.norm.eps)
+
+
+def count_used_columns(largest: list[Tensor]) -> int:
+    """Return how many columns of normalised rows there are before the last ones that are all 0.
+
+    Args:
+        largest: The largest size in each column, ``(E,)``, of each group of rows.
+    """
+    used = torch.stack(largest).amax(dim=0) > ROUNDING
+    return max(used.nonzero()[:, 0].tolist(), default=0) + 1
+
+
+def project_normalised(vote: VotingRead, view: Tensor, kept: Tensor | None = None) -> Tensor:
+    """Return the keys that ``vote.keys`` gives, of rows that are normalised already.
+
+    The weights of the normalisation move into those of the keys, so that rows, which do not learn,
+    take part in one product.
+
+    Args:
+        vote: Whose keys.
+        view: ``(N, E)``, or its first columns if the others are 0.
+        kept: What each column counts, ``(E,)``; None for 1.
+    """
+    weight, used = vote.to_keys.weight, view.shape[1]
+    scale: Tensor = vote.norm.weight
+    shift: Tensor = vote.norm.bias
+    if kept is not None:
+        scale, shift = scale * kept, shift * kept
+    shared = torch.addmv(vote.to_keys.bias, weight, shift)  # (K,), the same for every row
+    return torch.addmm(shared, view, (weight[:, :used] * scale[:used]).T)

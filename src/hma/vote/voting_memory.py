@@ -11,21 +11,18 @@ from hma.checks import expect_tensor, feature_dim_of
 from hma.config import ConfigError
 from hma.errors import wrong_choice
 from hma.memory.attribution import ExactParts, Shares
-from hma.memory.blocks import in_blocks, is_large
-from hma.memory.encoded_rows import EncodedRows
-from hma.memory.keyed_rows import KeyedRows
+from hma.memory.blocks import MOST_DISTANCES, in_blocks, is_large
 from hma.memory.locking import reads, writes
-from hma.memory.queue import MemoryRows, checked_ids
-from hma.memory.stored import LearnedRows, Memories, StoredRows
+from hma.memory.memories import LearnedRows, Memories, StoredRows
+from hma.memory.rows import EncodedRows, KeyedRows, MemoryRows, check_ids
 from hma.model import Context, LeftOut, MemoryModel, Trace
 from hma.targets import Target, one_target
+from hma.targets.target import NO_VOTE
 from hma.vote.added_classes import add_classes, expect_growing, pad_unseen_classes
 from hma.vote.config import VoteConfig
-from hma.vote.exact_parts import exact_parts
 from hma.vote.learning import learn_memory
 from hma.vote.read import VotingRead
 from hma.vote.views import TwoViews, with_key_view
-from hma.vote.weighing import MOST_SCORES
 
 
 @final
@@ -119,7 +116,7 @@ class VotingMemory(MemoryModel):
     def classify(self, features: Tensor, *, context: Context | None = None) -> Tensor:
         """Return the logits of features; in training those of the head alone."""
         if self.training:
-            return self.head_logits(self._validated(features))
+            return self.head_logits(self._validate(features))
         return super().classify(features, context=context)
 
     @reads
@@ -139,7 +136,7 @@ class VotingMemory(MemoryModel):
             memories: Read these instead of the model's own, as they are.
             weights: Whether shares are asked for.
         """
-        features = self._validated(features)
+        features = self._validate(features)
         memories = self.memories(context) if memories is None else memories
         ballot = self.vote.answer(features, memories, self.real, weights=weights)
         head = self.head_logits(features)
@@ -295,7 +292,7 @@ class VotingMemory(MemoryModel):
         self._expect_writable("write")
         store = self.stored_samples("forget")
         self._cache.clear()  # it would keep the rows that were, beside those that are left
-        return store.forget(checked_ids(ids, None, self.device))
+        return store.forget(check_ids(ids, None, self.device))
 
     @writes
     def add_classes(self, count: int) -> range:
@@ -331,7 +328,7 @@ class VotingMemory(MemoryModel):
         """
         held = 0 if self.real is None else self.real.queue.size
         memories, far = self.memories(), []
-        for part in torch.split(features, max(1, MOST_SCORES // max(1, held))):
+        for part in torch.split(features, max(1, MOST_DISTANCES // max(1, held))):
             keys = self.vote.keys(part)
             groups, _ = self.vote.groups(keys, memories, self.real)
             scores = [one[0] for one in self.vote.scores(keys, groups)]
@@ -362,7 +359,7 @@ class VotingMemory(MemoryModel):
         votes, groups = self.vote.leave_one_out(features, own, memories, chosen)
         heard = torch.stack([one[0].sum(dim=-1) for one in votes.shares]).sum(dim=0)  # (B,)
         return LeftOut(
-            counted=groups[0].mixed(votes.shares[0])[0],
+            counted=groups[0].mix(votes.shares[0])[0],
             logits=self.vote.mix_with_head(self.head_logits(features), votes.logits, heard),
             weights=votes.shares[0][0],
             places=None if chosen is None else chosen[0],
@@ -389,7 +386,7 @@ class VotingMemory(MemoryModel):
         rows: Tensor | None = None,
         slots: Tensor | None = None,
     ) -> Memories:
-        return self.vote.memories(self.real, self.synthetic, labels_of).hiding(rows, slots)
+        return self.vote.memories(self.real, self.synthetic, labels_of).hide(rows, slots)
 
     def _behind_memories(self) -> Iterator[Tensor]:
         for module in (self.real, self.synthetic, self.vote):
@@ -400,3 +397,54 @@ class VotingMemory(MemoryModel):
     @property
     def _grows(self) -> bool:
         return self.config.memory_size is None
+
+
+# ------------------------------------------------------------------------- exact parts of an answer
+
+
+def exact_parts(
+    model: "VotingMemory", head: Tensor, queue: Tensor, slots: Tensor, places: Tensor
+) -> ExactParts:
+    r"""Return what predictions are made of.
+
+    .. math:: p_c = (1 - s)(1 - u)\, p_{head,c} + s_c \frac{\sum_j w_j y_{jc} + \epsilon e_c}
+        {\sum_j w_j + \epsilon}
+
+    with :math:`s_c = s`, and :math:`u = 0`, but for classes that were added,
+    see :mod:`hma.vote.added_classes`: there :math:`s_c = 1`, and the vote's :math:`u` is theirs.
+
+    Args:
+        model: Whose predictions.
+        head: Logits of the head, ``(B, outputs)``.
+        queue, slots: Weights of stored rows ``(B, N)`` and slots ``(B, S)``.
+        places: Where the stored rows lie, ``(N,)``.
+    """
+    target = model.target
+    even = target.expected(target.tally(head.new_zeros(1, target.ballot_width)))  # (1, O)
+    stored, learned = model.real, model.synthetic
+    states = [
+        target.stated(stored.queue.labels[places]) if stored is not None else even[:0],
+        target.stated(learned.labels) if learned is not None else even[:0],
+    ]
+    known = [(~one.isnan()).to(queue) for one in states]
+    states = [one.nan_to_num().to(queue) for one in states]
+    heard = (queue.sum(dim=1) + slots.sum(dim=1)).view(-1, *[1] * (even.dim() - 1))
+    share = model.vote.share.to(queue) * heard
+    total = queue @ known[0] + slots @ known[1] + NO_VOTE  # (B, O)
+    counts, left = share / total, 1 - share
+    if target.beyond_head:
+        new = slice(even.shape[1] - target.beyond_head, None)
+        counts[:, new] = 1 / total[:, new]
+        left = left * (1 - ((queue @ states[0])[:, new] / total[:, new]).sum(dim=1, keepdim=True))
+    return ExactParts(
+        head=left * target.expected(head).to(queue),
+        from_queue=counts * (queue @ states[0]),
+        from_slots=counts * (slots @ states[1]),
+        even=counts * NO_VOTE * even.to(queue),
+        linear=torch.zeros_like(counts),
+        queue_weights=queue,
+        slot_weights=slots,
+        counts=counts,
+        queue_states=states[0],
+        slots_state=states[1],
+    )

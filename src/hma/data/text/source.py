@@ -17,7 +17,7 @@ from hma.data.table.columns import texts
 from hma.data.table.source import CHUNK, TableFile
 from hma.errors import UserError, reason
 from hma.io.files import file_sha256
-from hma.io.json_files import parsed
+from hma.io.json_files import parse_json
 
 SHOWN = 80
 
@@ -118,7 +118,7 @@ class TextFile(TextSource):
 
     def _line(self, number: int, text: str) -> Line:
         try:
-            values = parsed(text.encode())
+            values = parse_json(text.encode())
         except ValueError as error:
             raise UserError(f"line {number} of {self.path} is not JSON: {error}") from error
         if not isinstance(values, dict) or not isinstance(values.get("text"), str):

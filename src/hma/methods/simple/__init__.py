@@ -8,25 +8,19 @@ from collections.abc import Callable
 
 from hma.data import Task
 from hma.methods.learner import BackboneFactory, Method
-from hma.methods.simple.boosting import boosting
-from hma.methods.simple.cache import cache
-from hma.methods.simple.forest import forest
 from hma.methods.simple.kernel import kernel
 from hma.methods.simple.logistic import logistic
 from hma.methods.simple.neighbours import neighbours
-from hma.methods.simple.prototypes import prototypes
-from hma.methods.simple.vectors import NoSimpleRowError
+from hma.methods.simple.simple_row import NoSimpleRowError
+from hma.methods.simple.trees import boosting
 from hma.targets import Number, Target
 
 __all__ = [
     "NoSimpleRowError",
     "boosting",
-    "cache",
-    "forest",
     "kernel",
     "logistic",
     "neighbours",
-    "prototypes",
     "simple_methods",
     "title",
 ]
@@ -35,10 +29,7 @@ TITLES = {
     "logistic": "logistic regression",
     "neighbours": "nearest neighbours",
     "boosting": "gradient boosting",
-    "forest": "random forest",
-    "prototypes": "class prototypes",
     "kernel": "kernel ridge",
-    "cache": "linear layer with a cache",
 }
 
 

@@ -13,8 +13,7 @@ from hma.backbones.frozen import Frozen
 from hma.data import Task
 from hma.memory.growing import Growing
 from hma.methods.learner import BackboneFactory, Method
-from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
-from hma.methods.simple.vectors import Standardised
+from hma.methods.simple.simple_row import SimpleModule, Standardised, logits_of, simple_method
 from hma.targets import Classes, Number, Target
 
 MOST_CENTRES = 2000
@@ -126,13 +125,13 @@ def least_squares(
     between = kernel_of(centres, centres, gamma)
     slack = torch.eye(len(centres)).to(x)
     if len(centres) == len(x):
-        return [_solved(between + penalty * slack, y) for penalty in penalties]
+        return [_solve(between + penalty * slack, y) for penalty in penalties]
     seen = kernel_of(x, centres, gamma)  # (N, M)
     inner, wanted = seen.T @ seen + 1e-6 * slack, seen.T @ y
-    return [_solved(inner + penalty * between, wanted) for penalty in penalties]
+    return [_solve(inner + penalty * between, wanted) for penalty in penalties]
 
 
-def _solved(matrix: Tensor, wanted: Tensor) -> Tensor:
+def _solve(matrix: Tensor, wanted: Tensor) -> Tensor:
     return torch.cholesky_solve(wanted, torch.linalg.cholesky(matrix))
 
 

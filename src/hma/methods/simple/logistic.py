@@ -13,8 +13,7 @@ from hma.backbones.frozen import Frozen
 from hma.data import Task
 from hma.extras import needed
 from hma.methods.learner import BackboneFactory, Method
-from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
-from hma.methods.simple.vectors import Standardised
+from hma.methods.simple.simple_row import SimpleModule, Standardised, logits_of, simple_method
 from hma.targets import Classes, Number, Target, YesNo
 
 STRENGTHS = (0.003, 0.03, 0.3, 3.0, 30.0)
@@ -70,12 +69,12 @@ def fit_linear(
     needed("sklearn", "logistic regression")  # brings threadpoolctl
     threads = needed("threadpoolctl", "logistic regression").threadpool_limits
     with threads(torch.get_num_threads()):
-        weight, bias = fitted_line(x.cpu().double().numpy(), labels.numpy(), strength, target)
+        weight, bias = fit_line(x.cpu().double().numpy(), labels.numpy(), strength, target)
     linear.weight.copy_(torch.from_numpy(weight))
     linear.bias.copy_(torch.from_numpy(bias))
 
 
-def fitted_line(
+def fit_line(
     x: Floats, y: Any, strength: float, target: Target, counts: Floats | None = None
 ) -> Line:
     """Return weights and biases of standardised rows: of classes, yes/no labels or a number.
@@ -92,15 +91,15 @@ def fitted_line(
         ridge.fit(x, y, sample_weight=counts)
         return ridge.coef_[None], np.array([ridge.intercept_])
     if isinstance(target, Classes):
-        return _of_classes(x, y, strength, counts, target.table_rows)
+        return _fit_classes(x, y, strength, counts, target.table_rows)
     ones = np.ones(len(x))
-    lines = [_of_label(x, label, strength, ones if counts is None else counts) for label in y.T]
+    lines = [_fit_label(x, label, strength, ones if counts is None else counts) for label in y.T]
     return np.stack([line[0] for line in lines]), np.array([line[1] for line in lines])
 
 
-def _of_classes(x: Floats, y: Any, strength: float, counts: Floats | None, classes: int) -> Line:
+def _fit_classes(x: Floats, y: Any, strength: float, counts: Floats | None, classes: int) -> Line:
     """Return a line for each class; of two that the rows have, the first is held at zero."""
-    model = _fitted(x, y, strength, counts)
+    model = _fit(x, y, strength, counts)
     weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, ABSENT)
     bias[model.classes_] = 0.0
     lines = model.classes_[-len(model.coef_) :]
@@ -108,17 +107,17 @@ def _of_classes(x: Floats, y: Any, strength: float, counts: Floats | None, class
     return weight, bias
 
 
-def _of_label(x: Floats, y: Any, strength: float, counts: Floats) -> tuple[Floats, float]:
+def _fit_label(x: Floats, y: Any, strength: float, counts: Floats) -> tuple[Floats, float]:
     """Return the line of a yes/no label; one that is always the same has its own odds."""
     known = ~np.isnan(y)
     yes, no = float(counts[y == 1].sum()), float(counts[y == 0].sum())
     if yes == 0 or no == 0:
         return np.zeros(x.shape[1]), float(np.log((yes + 1) / (no + 1)))
-    model = _fitted(x[known], y[known], strength, counts[known])
+    model = _fit(x[known], y[known], strength, counts[known])
     return model.coef_[0], float(model.intercept_[0])
 
 
-def _fitted(x: Floats, y: Any, strength: float, counts: Floats | None) -> Any:
+def _fit(x: Floats, y: Any, strength: float, counts: Floats | None) -> Any:
     linear = needed("sklearn.linear_model", "logistic regression")
     with warnings.catch_warnings():  # where it stops early, the validation rows judge it as it is
         unfinished = needed("sklearn.exceptions", "logistic regression").ConvergenceWarning

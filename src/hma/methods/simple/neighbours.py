@@ -10,11 +10,11 @@ from hma.backbones.frozen import Frozen
 from hma.data import Task
 from hma.memory.growing import Growing
 from hma.methods.learner import BackboneFactory, Method
-from hma.methods.nearest import nearest_rows
-from hma.methods.simple.simple_row import SimpleModule, logits_of, simple_method
-from hma.methods.simple.vectors import Standardised
+from hma.methods.simple.simple_row import SimpleModule, Standardised, logits_of, simple_method
 from hma.targets import Classes, Number, SoftClasses, Target
 
+DISTANCES_AT_ONCE = 2**23
+"""Distances held at a time; more queries are answered in turns."""
 COUNTS = (3, 5, 8, 15, 30, 50)
 """Numbers of neighbours to choose from; a single one would be sure of whatever it says."""
 
@@ -79,6 +79,29 @@ class NearestRows(SimpleModule):
             asked = min(count, len(vectors))
             self.asked.fill_(asked)
             yield {"neighbours": asked}
+
+
+def nearest_rows(queries: Tensor, keys: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return places and squared distances of the nearest keys of each query, ``(B, K)`` each.
+
+    Args:
+        queries: Features, ``(B, F)``.
+        keys: Stored features, ``(N, F)``.
+        count: ``K``; all keys if there are fewer.
+    """
+    # around the middle of the keys: far from zero, expanded squares lose the difference
+    middle = keys.mean(dim=0)
+    queries, keys = queries - middle, keys - middle
+    squares = keys.square().sum(dim=1)  # (N,)
+    count = min(count, len(keys))
+    places = [squares.new_empty(0, count, dtype=torch.long)]
+    distances = [queries.new_empty(0, count)]
+    for some in torch.split(queries, max(DISTANCES_AT_ONCE // len(keys), 1)):
+        # the query's own square is left out: it moves no neighbour before another
+        chosen = torch.addmm(squares, some, keys.T, alpha=-2).topk(count, largest=False).indices
+        places.append(chosen)
+        distances.append((some[:, None] - keys[chosen]).square().sum(dim=2))  # (b, K)
+    return torch.cat(places), torch.cat(distances)
 
 
 def by_distance(distances: Tensor) -> Tensor:

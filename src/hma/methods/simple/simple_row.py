@@ -1,4 +1,4 @@
-"""What simple methods share: vectors in, logits out, fitted at once, settings by validation."""
+"""Simple methods: vectors in, logits out, fitted at once, settings chosen on validation rows."""
 
 import math
 from abc import abstractmethod
@@ -7,20 +7,122 @@ from itertools import chain, islice
 from typing import Any, ClassVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from hma.backbones.frozen import Frozen
+from hma.backbones.gnn.convolutions import features_of, multi_hot, width_of
+from hma.checks import expect_shape
 from hma.data import Split, Task
 from hma.errors import UserError
-from hma.methods.cached_features import Tick
-from hma.methods.fitted_at_once import FittedAtOnce
 from hma.methods.frozen_state import changing_state, load_changing_state
-from hma.methods.learner import BackboneFactory, Method, OutputModule
-from hma.methods.simple.vectors import NoSimpleRowError, codes_of, vector_width, vectors_of
-from hma.methods.voting import mixed_classes
+from hma.methods.learner import BackboneFactory, FittedAtOnce, Method, OutputModule, Tick
 from hma.metrics import METRICS
 from hma.model import Output
 from hma.targets import Classes, Target
+
+MOST_COLUMNS = 4096
+CONSTANT = 1e-9
+"""Deviation, as a share of the mean, up to which a column counts as constant."""
+
+
+class NoSimpleRowError(UserError):
+    """A simple method does not fit these labels or rows; others go on without it."""
+
+
+def vector_width(task: Task, backbone: Frozen | None) -> int:
+    """Return the length of the vectors of a task, or say that its rows are no vectors.
+
+    Args:
+        task: What the rows are; they themselves are not looked at.
+        backbone: The frozen encoder in front, if there is one.
+    """
+    if backbone is not None:
+        width = backbone.feature_dim
+    elif task.kind == "text":
+        raise NoSimpleRowError("simple methods need a frozen backbone to read text, got none")
+    elif task.kind == "graph":
+        width = 2 * width_of(features_of(task.shape)[0]) + 1
+    else:
+        width = int(torch.Size(task.shape).numel())
+    if width > MOST_COLUMNS:
+        raise NoSimpleRowError(
+            f"simple methods take vectors of at most {MOST_COLUMNS} values, got {width} of "
+            f"{task.name!r}; put a frozen backbone in front"
+        )
+    return width
+
+
+def codes_of(task: Task) -> tuple[int, ...]:
+    """Return how many values each code of a node has; none where nodes have no codes."""
+    nodes = features_of(task.shape)[0] if task.kind == "graph" else 0
+    return () if isinstance(nodes, int) else tuple(nodes)
+
+
+def vectors_of(x: Any, width: int, codes: tuple[int, ...] = ()) -> Tensor:
+    """Return the prepared inputs of a batch as vectors: of graphs, sums and means over the nodes.
+
+    Codes of nodes are counted: how many nodes of the graph have each value.
+
+    Args:
+        x: A tensor, or a batch of graphs as PyTorch Geometric makes it.
+        width: As :func:`vector_width` returned it.
+        codes: As :func:`codes_of` returned it.
+    """
+    nodes, graph = getattr(x, "x", None), getattr(x, "batch", None)
+    if isinstance(x, Tensor):
+        vectors = x.flatten(1).float()
+    elif isinstance(nodes, Tensor) and isinstance(graph, Tensor):
+        count = int(x.num_graphs)
+        nodes = multi_hot(nodes, codes) if codes else nodes
+        sums = nodes.new_zeros(count, nodes.shape[1], dtype=torch.float32)
+        sums = sums.index_add(0, graph, nodes.float())
+        sizes = torch.bincount(graph, minlength=count)[:, None].float()
+        vectors = torch.cat([sums, sums / sizes.clamp(min=1), sizes.log1p()], dim=1)  # (B, 2F + 1)
+    else:
+        raise NoSimpleRowError(
+            f"simple methods need rows that are tensors or graphs, got {type(x).__name__}; put a "
+            "frozen backbone in front"
+        )
+    expect_shape("rows", vectors, None, width)
+    return vectors
+
+
+class Standardised(nn.Module):
+    """Bring every column to mean 0 and deviation 1; what is missing becomes the mean.
+
+    Args:
+        width: Length of a vector.
+        active: Whether to; the features of a network are of one kind, and their scales say what
+            matters.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, width: int, *, active: bool) -> None:
+        super().__init__()
+        self.active = active
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+
+    def take_statistics(self, vectors: Tensor) -> None:
+        """Take means and deviations of vectors ``(N, F)``; a constant column is only centred."""
+        if not self.active:
+            return
+        wide = vectors.double()
+        mean = wide.nanmean(dim=0).nan_to_num()
+        deviation = (wide - mean).square().nanmean(dim=0).sqrt().nan_to_num()
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > CONSTANT * mean.abs(), deviation, 1.0))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return vectors ``(B, F)`` standardised."""
+        return ((vectors - self.mean) / self.deviation).nan_to_num(0.0)
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"active={self.active}"
+
 
 MOST_ROWS = 20_000
 """Training rows that a simple method is fitted to."""
@@ -111,8 +213,8 @@ class SimpleRow(FittedAtOnce):
     def fit_at_once(self, task: Task, seed: int, tick: Tick) -> dict[str, Any]:
         """Fit the module; of more than 20,000 training rows to some."""
         module, choices = self._simple, self._simple.choices
-        places = _some_rows(len(task.train), seed)
-        labels = self.target.checked(task.train.labels[places], len(places))
+        places = _draw_rows(len(task.train), seed)
+        labels = self.target.check(task.train.labels[places], len(places))
         if isinstance(self.target, Classes) and (labels == labels[0]).all():
             raise NoSimpleRowError(
                 f"the training rows of {task.name!r} must be of at least two classes, got one"
@@ -166,10 +268,25 @@ def logits_of(chances: Tensor, target: Target) -> Tensor:
     """Return logits of the chances of classes ``(B, C)``; each gets ``LEAST_CHANCE`` at least."""
     nothing = chances.new_zeros(len(chances), target.outputs)
     share = min(LEAST_CHANCE * chances.shape[1], 0.5)
-    return mixed_classes(nothing, chances, 1 - share)
+    return mix_classes(nothing, chances, 1 - share)
 
 
-def _some_rows(count: int, seed: int) -> Tensor:
+def mix_classes(logits: Tensor, votes: Tensor, share: float) -> Tensor:
+    """Return ``log(share * votes + (1 - share) * p_model)``; of one logit, the log odds."""
+    if logits.shape[1] == 1:
+        both = mix_probabilities(
+            logsigmoid(torch.cat([-logits, logits], dim=1)), votes, share
+        )  # (B, 2)
+        return both[:, 1:] - both[:, :1]
+    return mix_probabilities(logits.log_softmax(dim=1), votes, share)
+
+
+def mix_probabilities(of_model: Tensor, votes: Tensor, share: float) -> Tensor:
+    """Return the logarithm of the mixture of log probabilities and probabilities."""
+    return torch.logaddexp(of_model + math.log1p(-share), (share * votes).log())
+
+
+def _draw_rows(count: int, seed: int) -> Tensor:
     if count <= MOST_ROWS:
         return torch.arange(count)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))

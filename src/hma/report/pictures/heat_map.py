@@ -6,7 +6,7 @@ from itertools import accumulate, groupby
 
 from markupsafe import Markup
 
-from hma.io.printable import printable
+from hma.errors import printable
 from hma.report.numbers import fixed
 from hma.report.pictures.scene import Groups, HeatMap, Line
 from hma.report.svg import tag

@@ -7,8 +7,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
+from hma.errors import printable
 from hma.extras import needed
-from hma.io.printable import printable
 from hma.report.looks import COLOURS, DASHES, MARKERS, Look
 from hma.report.numbers import fixed
 from hma.report.pictures.scene import HeatMap, Panel, Scene, Series

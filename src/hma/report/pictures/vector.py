@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from hma.io.printable import printable
+from hma.errors import printable
 from hma.report.looks import COLOURS, DASHES, SHAPES, Look
 from hma.report.pictures.heat_map import heat_map
 from hma.report.pictures.scene import HeatMap, Panel, Plot, Point, Scene, Series, Ticks

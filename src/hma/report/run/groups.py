@@ -38,7 +38,7 @@ def membership(target: Target, y: Tensor) -> Tensor:
         return torch.zeros(0, len(target.prototypes()), dtype=torch.float64)
     unknown = y.isnan() if y.is_floating_point() else y < 0
     unknown = unknown.flatten(1).all(dim=1) if y.dim() > 1 else unknown
-    known = target.membership(target.checked(y, len(y), ignore=unknown))
+    known = target.membership(target.check(y, len(y), ignore=unknown))
     return torch.where(unknown[:, None], 0, known).double()
 
 

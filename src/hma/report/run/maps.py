@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.memory.state import MemoryState
+from hma.memory.memories import MemoryState
 from hma.report.run.groups import membership
 from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Floats, Integers

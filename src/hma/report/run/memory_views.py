@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from hma.metrics import METRICS
-from hma.questions.audited import Audit, change_text, score_text
+from hma.questions.audit import Audit, change_text, score_text
 from hma.report.numbers import percent
 from hma.report.run.charts import class_colour, map_chart, shape_key
 from hma.report.run.run_report import KINDS, POINT_KINDS, Attention, Queue, RunReport, Slots

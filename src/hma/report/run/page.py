@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.metrics import METRICS
 from hma.report import numbers
 from hma.report.html import template
@@ -58,7 +58,7 @@ def write_page(report: RunReport, path: str | Path) -> None:
     target = Path(path)
     page = render(report).encode()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(target) as temporary:
+    with atomic_write(target) as temporary:
         temporary.write_bytes(page)
 
 

@@ -74,7 +74,7 @@ def _class_result(logits: Tensor, labels: Tensor) -> MakeResult:
 def _labels_result(
     target: YesNo, logits: Tensor, labels: Tensor, draws: Mapping[str, int]
 ) -> MakeResult:
-    y = target.checked(labels, len(labels))  # (N, T)
+    y = target.check(labels, len(labels))  # (N, T)
     area, one = METRICS["auroc"].weighted, YesNo(1)
     each = [area(logits[:, t : t + 1], y[:, t : t + 1], one) for t in range(target.count)]
     drawn = bootstrap(each, rows=len(y), **draws)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit
 from hma.report.run.promises import Promises
 from hma.report.run.suspect_rows import SuspectRows
 from hma.report.run.trial import MEMORY, Candidate, Trial

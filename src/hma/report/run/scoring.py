@@ -159,7 +159,7 @@ def _checked_labels(name: str, labels: Tensor, target: Target) -> Tensor:
         raise UserError(f"the test set {name!r} has no rows, so there is nothing to compare on")
     labels = labels.detach().cpu()
     try:
-        target.checked(labels, len(labels))
+        target.check(labels, len(labels))
     except ValueError as error:
         raise UserError(
             f"labels of the test set {name!r} cannot be scored: {str(error).partition(';')[0]}; "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hma.metrics import METRICS
 from hma.model import MemoryModel
-from hma.questions.audited import Audit
+from hma.questions.audit import Audit
 from hma.report.run.attention import attention_in
 from hma.report.run.examples import (
     TrainingRows,

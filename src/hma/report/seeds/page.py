@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.metrics import METRICS
 from hma.report import numbers
 from hma.report.html import template
@@ -36,5 +36,5 @@ def render(report: SeedsReport) -> str:
 
 def write_page(report: SeedsReport, path: Path) -> None:
     """Write the page whole or not at all; a page that was there stays until then."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(render(report).encode())

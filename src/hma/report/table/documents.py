@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from hma.io.files import written_whole
+from hma.io.files import atomic_write
 from hma.report import gains
 from hma.report.pictures.interactive import style
 from hma.report.pictures.vector import scene_drawing
@@ -72,7 +72,7 @@ def write_documents(tables: Iterable[Table], results: Results, folder: Path) -> 
         folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in found.items():
-        with written_whole(folder / name) as temporary:
+        with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
         written.append(folder / name)
     return written

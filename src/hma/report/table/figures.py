@@ -7,7 +7,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from hma.io.printable import printable
+from hma.errors import printable
 from hma.report.looks import COLOURS, DASHES, SHAPES
 from hma.report.numbers import MINUS, counted
 from hma.report.statistics import CHANCE

@@ -1,6 +1,6 @@
 """The report as LaTeX tables, for documents that load booktabs."""
 
-from hma.io.printable import on_one_line
+from hma.errors import on_one_line
 from hma.report.table import sentences
 from hma.report.table.sheet import Field, Sheet
 from hma.report.table.sheets import sheets

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hma.io.printable import on_one_line
+from hma.errors import on_one_line
 from hma.report.table import sentences
 from hma.report.table.sheet import Field, Sheet
 from hma.report.table.sheets import overviews, sheets

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from hma.metrics import METRICS
-from hma.questions.audited import AUDIT, PERMUTED
+from hma.questions.audit import AUDIT, PERMUTED
 from hma.report.table import scores
 from hma.report.table.pairing import spread_of
 from hma.report.table.sheet import Field, Sheet

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from hma.io.printable import printable
+from hma.errors import printable
 from hma.report.table import sentences
 from hma.report.table.sheet import Field, Sheet
 from hma.report.table.sheets import sheets

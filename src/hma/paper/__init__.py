@@ -1,0 +1,1 @@
+"""The laboratory: the paper's tables, rivals and figures."""
