@@ -5,7 +5,7 @@ from functools import partial
 
 from hma.backbones import mlp
 from hma.data import InMemory, Split, Task
-from hma.tables import Problem
+from hma.paper.table import Problem
 from hma.training import Recipe
 
 from ._real_data import encoded, flowers, rows_of, vectors

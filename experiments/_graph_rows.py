@@ -22,7 +22,8 @@ from hma.paper.rivals import (
     subgraph,
     vrex,
 )
-from hma.tables import Row, memory_row, row_answers
+from hma.paper.row_answers import row_answers
+from hma.paper.table import Row, memory_row
 from hma.training import Recipe
 from hma.vote.config import VoteConfig
 
@@ -90,7 +91,7 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
         row = memory_row(ablation, measure=measure, anchors=batch, **sizes)
         assert row.build is not None
         found[name] = replace(row, build=by_task(row.build))
-    found["HMA-vote"] = Row(
+    found["VotingMemory"] = Row(
         build=_voting,
         settings={"config": asdict(VoteConfig())},
         what="the library's default memory: nearest stored rows answer beside the head",

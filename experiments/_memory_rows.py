@@ -11,8 +11,8 @@ from hma.methods.learner import BackboneFactory
 from hma.methods.simple import boosting, kernel, logistic, neighbours
 from hma.metrics import recorded
 from hma.paper.rivals import cache, forest, prototypes
+from hma.paper.table import Row
 from hma.questions.audit import AUDIT
-from hma.tables import Row
 from hma.training.auditing import audit_split
 from hma.vote.config import VoteConfig
 
@@ -61,8 +61,10 @@ ROWS = {
     "PARAM": memory(
         "the paper's two blocks without memory and without neighbours", HMAConfig.ablation("param")
     ),
-    "HMA-paper": memory("the paper's memories: attention by dot product", HMAConfig()),
-    "HMA": memory("nearest stored rows answer beside the head, keys from the inputs", VoteConfig()),
+    "HMA": memory("the paper's memories: attention by dot product", HMAConfig()),
+    "VotingMemory": memory(
+        "nearest stored rows answer beside the head, keys from the inputs", VoteConfig()
+    ),
     "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
     "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
     "prototypes": Row(build=prototypes, what="class means, centred and normalised"),
@@ -74,25 +76,32 @@ ROWS = {
 
 SWITCHES = {
     "ERM": ROWS["ERM"],
-    "HMA": ROWS["HMA"],
-    "HMA-features": memory(
+    "VotingMemory": ROWS["VotingMemory"],
+    "vote-features": memory(
         "keys from the features that the head reads", VoteConfig(key_view="features")
     ),
-    "HMA-added": retired(
+    "vote-added": retired(
         "keys learn with the backbone, the vote is added to the logits", vote="added"
     ),
-    "HMA-gated": retired("added through a gate that starts at zero", vote="gated"),
-    "HMA-values": retired(
+    "vote-gated": retired("added through a gate that starts at zero", vote="gated"),
+    "vote-values": retired(
         "rows add to the features of the head besides", vote="gated", values=True
     ),
-    "HMA-alone": retired("the vote without the head", vote="alone"),
-    "HMA-self": memory(
+    "vote-alone": retired("the vote without the head", vote="alone"),
+    "vote-self": memory(
         "rows may read their own copy while keys learn", VoteConfig(leave_self_out=False)
     ),
-    "HMA-512": memory("the last 512 rows instead of all", VoteConfig(memory_size=512)),
-    "HMA-slots": memory(
+    "vote-512": memory("the last 512 rows instead of all", VoteConfig(memory_size=512)),
+    "vote-slots": memory(
         "learned rows beside the stored ones, started by k-means",
         VoteConfig(slots_per_class=4, slot_init="kmeans"),
     ),
 }
 """The memory that is the default, and with one thing changed at a time."""
+NAMES_OF_ROWS = {"VotingMemory": "HMA", "HMA": "HMA-paper"}
+"""What records of M1 and M2 say."""
+NAMES_OF_SWITCHES = {
+    "VotingMemory": "HMA",
+    **{name: name.replace("vote-", "HMA-") for name in SWITCHES if name.startswith("vote-")},
+}
+"""What records of M1-switches say."""

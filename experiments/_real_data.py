@@ -16,7 +16,7 @@ from hma.errors import UserError
 from hma.io.files import atomic_write
 from hma.methods.cached_features import cache_features
 from hma.runs import RunOptions
-from hma.runs.folder import prepared_from
+from hma.runs.source import prepared_from
 
 SMALL_TABLES = ("Zoo", "Glass", "Ionosphere", "HouseVotes84", "BreastCancer", "musk",
                 "PimaIndiansDiabetes2", "Vowel")  # fmt: skip

@@ -13,8 +13,7 @@ from hma.backbones.vit import vit
 from hma.data import PreparationOptions, Task, builtin, open_source, prepare
 from hma.data.storage import MissingDataError, data_folder
 from hma.methods import Method, erm, with_memory
-from hma.tables.memory_row import WORDS, memory_row
-from hma.tables.table import Budget, Problem, Row
+from hma.paper.table import WORDS, Budget, Problem, Row, memory_row
 from hma.training import Recipe
 
 Backbone = Callable[..., nn.Module]

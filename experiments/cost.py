@@ -33,19 +33,9 @@ from hma.data import InMemory, Task
 from hma.data.task import limited
 from hma.methods import Method, with_memory
 from hma.methods.learner import BackboneFactory
-from hma.tables import (
-    Budget,
-    Cell,
-    Job,
-    Problem,
-    PublishedCost,
-    Record,
-    Row,
-    Side,
-    Table,
-    cost_record,
-)
-from hma.training import Recipe
+from hma.paper.step_costs import Side, cost_record
+from hma.paper.table import Budget, Cell, Job, Problem, PublishedCost, Row, Table
+from hma.training import Recipe, Record
 from hma.vote.config import VoteConfig
 
 from ._vit_tuning import MODEL
@@ -58,7 +48,7 @@ from .t8_vit_part import TABLE as T8
 
 MOST_ROWS, MOST_IMAGES = 5000, 256
 """Training rows of a shape; a memory that keeps all rows keeps so many."""
-PLAIN, PARAM, PAPER, DEFAULT = "plain", "PARAM", "HMA-paper", "HMA-default"
+PLAIN, PARAM, PAPER, DEFAULT = "plain", "PARAM", "HMA", "VotingMemory"
 WORDS = {PAPER: "the paper's memories, real and synthetic", "GIN-v": "with a virtual node"}
 """What rows are, where their tables do not say it."""
 
@@ -169,14 +159,14 @@ SHAPES = {
     "GIN-IMDB-B": Shape(
         table=T4,
         task="IMDB-B",
-        rows={PLAIN: "vanilla", PARAM: "PARAM", PAPER: "HMA", DEFAULT: "HMA-vote"}
+        rows={PLAIN: "vanilla", PARAM: "PARAM", PAPER: "HMA", DEFAULT: "VotingMemory"}
         | same("DropEdge", "DropNode", "Subgraph", "Manifold-Mixup", "G-Mixup"),
     ),
     **{
         f"GCN-{task}": Shape(
             table=T5,
             task=task,
-            rows={PLAIN: "ERM", PARAM: "PARAM", PAPER: "HMA", DEFAULT: "HMA-vote"}
+            rows={PLAIN: "ERM", PARAM: "PARAM", PAPER: "HMA", DEFAULT: "VotingMemory"}
             | same("IRM", "V-REx", "IB-IRM", "ASAP", "DIR", "CIGAv1", "CIGAv2"),
         )
         for task in ("TWITTER", "SST5")
@@ -184,7 +174,7 @@ SHAPES = {
     "GIN-bace": Shape(
         table=T3,
         task="bace",
-        rows={PLAIN: "GIN", PARAM: "GIN+PARAM", PAPER: "GIN+HMA", DEFAULT: "GIN+HMA-vote"}
+        rows={PLAIN: "GIN", PARAM: "GIN+PARAM", PAPER: "GIN+HMA", DEFAULT: "GIN+VotingMemory"}
         | same("GIN-v"),
     ),
     "MLP-CMNIST": Shape(
@@ -239,6 +229,7 @@ TABLE = Table(
         ),
     },
     baseline="in-turn",
+    recorded_names={PAPER: "HMA-paper", DEFAULT: "HMA-default"},
     published_costs={
         "ViT-DTD-part": {
             PLAIN: PublishedCost(parameters=87.5e6, trainable=36.9e3, mebibytes=4539, seconds=0.36),

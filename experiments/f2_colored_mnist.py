@@ -24,7 +24,7 @@ from functools import partial
 
 from hma.methods import erm
 from hma.paper.rivals import batchformer, ib_irm, irm, knn, npt, vrex
-from hma.tables import Budget, Ladder, Problem, Row, Table, memory_row
+from hma.paper.table import Budget, Ladder, Problem, Row, Table, memory_row
 
 from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name, on_plain
 

@@ -30,7 +30,7 @@ from hma import VoteConfig
 from hma.data import Task
 from hma.data.task import limited
 from hma.methods import Learner, erm
-from hma.tables import Budget, Problem, Row, Table, memory_row
+from hma.paper.table import Budget, Problem, Row, Table, memory_row
 
 from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name
 from ._memory_rows import audited, with_memory
@@ -78,7 +78,7 @@ TABLE = Table(
                 "slots_per_class": (4, 8, 16),
             },
         ),
-        "HMA-vote": Row(
+        "VotingMemory": Row(
             build=with_memory,
             settings={"config": asdict(VoteConfig())},
             what="the library's default memory: nearest stored rows answer beside the head",
@@ -104,13 +104,14 @@ TABLE = Table(
             },
             seeds=5,
             tasks=("mlp-14-*", *(f"{curve}-{at}" for curve in ("mlp-28", "cnn-14") for at in FEW)),
-            methods=("ERM", "PARAM", "HMA", "mlp-14-*/HMA-vote"),
+            methods=("ERM", "PARAM", "HMA", "mlp-14-*/VotingMemory"),
         ),
         "full": Budget(
             what="5,000 steps of 256 images, 10 seeds", recipe=replace(RECIPE, steps=5000), seeds=10
         ),
     },
     baseline="ERM",
+    recorded_names={"VotingMemory": "HMA-vote"},
     notes=(
         "Data, backbones and training of F2; the momentum encoder warms up, and sizes of its "
         "memories are searched on validation rows of the first setting.",

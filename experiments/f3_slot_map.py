@@ -23,7 +23,8 @@ from dataclasses import replace
 from functools import partial
 
 from hma.backbones import resnet18
-from hma.tables import Budget, Problem, SlotMap, Table, memory_row, slot_map
+from hma.paper.picture_measures import slot_map
+from hma.paper.table import Budget, Problem, SlotMap, Table, memory_row
 from hma.training import Recipe
 
 from ._flower_features import RECIPE, problem

@@ -20,7 +20,8 @@ from dataclasses import replace
 from functools import partial
 
 from hma.backbones import gin
-from hma.tables import Budget, Problem, SlotMap, Table, slot_map
+from hma.paper.picture_measures import slot_map
+from hma.paper.table import Budget, Problem, SlotMap, Table
 
 from ._graph_rows import memory_rows
 from .t4_graphs import BATCH, data, recipe

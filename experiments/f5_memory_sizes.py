@@ -22,7 +22,7 @@ The small budget has no other size of the real memory than none and the publishe
 
 from dataclasses import replace
 
-from hma.tables import Budget, Row, SizeSweep, Table, memory_row
+from hma.paper.table import Budget, Row, SizeSweep, Table, memory_row
 
 from ._graph_rows import BATCH, CIGA, by_task, plain_rows
 from .t4_graphs import TABLE as T4

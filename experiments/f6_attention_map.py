@@ -22,7 +22,8 @@ features of a frozen EfficientNet-lite0 and a trained layer of 256. Samples are 
 from dataclasses import replace
 from functools import partial
 
-from hma.tables import AttentionMap, Budget, Table, attention_map, memory_row
+from hma.paper.picture_measures import attention_map
+from hma.paper.table import AttentionMap, Budget, Table, memory_row
 
 from ._flower_features import RECIPE, problem
 from ._vit_tuning import RECIPE as VIT

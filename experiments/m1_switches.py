@@ -11,9 +11,9 @@ Published: nothing. Tables, recipe and rule are those of M1.
 
 from dataclasses import replace
 
-from hma.tables import Budget, Table
+from hma.paper.table import Budget, Table
 
-from ._memory_rows import SWITCHES
+from ._memory_rows import NAMES_OF_SWITCHES, SWITCHES
 from ._real_data import SMALL_TABLES
 from .m1_tables import TABLE as M1
 from .m1_tables import recipe
@@ -42,7 +42,8 @@ TABLE = Table(
             seeds=3,
         ),
     },
-    baseline="HMA",
+    baseline="VotingMemory",
+    recorded_names=NAMES_OF_SWITCHES,
     page="when-memory-helps",
     notes=M1.notes,
 )

@@ -15,7 +15,7 @@ _vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or fold
 name the folder with --experiments.
 """
 
-from hma.tables import Table
+from hma.paper.table import Table
 
 from ._vit_tuning import SIZES, ablation_rows, budgets, prompt_row, set_problems
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from hma.backbones import gcn, gin
 from hma.data import Task, builtin
-from hma.tables import Budget, Ladder, Problem, Row, Table
+from hma.paper.table import Budget, Ladder, Problem, Row, Table
 from hma.training import Recipe
 
 from ._graph_rows import memory_rows, on_network, plain_rows

@@ -20,7 +20,7 @@ from functools import partial
 
 from hma.backbones import gin
 from hma.data import Task, builtin
-from hma.tables import Budget, Ladder, Problem, Table
+from hma.paper.table import Budget, Ladder, Problem, Table
 from hma.training import Recipe
 
 from ._graph_rows import augmentation_rows, memory_rows, plain_rows

@@ -27,7 +27,7 @@ from functools import partial
 from hma.backbones import gcn
 from hma.data import Task, builtin
 from hma.paper.rivals import random_environments
-from hma.tables import Budget, Ladder, Problem, Table
+from hma.paper.table import Budget, Ladder, Problem, Table
 
 from ._graph_rows import BATCH, CIGA, memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
 

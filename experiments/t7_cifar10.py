@@ -20,7 +20,7 @@ from hma.backbones import resnet18
 from hma.data import Task, builtin
 from hma.methods import erm
 from hma.paper.rivals import npt
-from hma.tables import Budget, Ladder, Problem, Row, Table, memory_row
+from hma.paper.table import Budget, Ladder, Problem, Row, Table, memory_row
 from hma.training import Recipe
 
 BATCH = 128

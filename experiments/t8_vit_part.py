@@ -17,7 +17,7 @@ _vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or fold
 name the folder with --experiments.
 """
 
-from hma.tables import Ladder, Table
+from hma.paper.table import Ladder, Table
 
 from ._vit_tuning import SIZES, all_rows, budgets, set_problems
 

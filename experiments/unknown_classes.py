@@ -36,11 +36,11 @@ from hma.methods import with_memory
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
+from hma.paper.table import Budget, Job, Problem, Row, Table
 from hma.questions.conformal import class_scores, class_sets, coverage_interval, threshold
 from hma.questions.unfamiliar import doubt, energy
-from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.targets import Classes, YesNo
-from hma.training import UserRecipe, fit
+from hma.training import Record, UserRecipe, fit
 from hma.vote.config import VoteConfig
 
 from .m1_tables import data as whole_table

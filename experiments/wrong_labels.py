@@ -38,10 +38,10 @@ from hma.methods import Method, erm, with_memory
 from hma.methods.memory import WithMemory
 from hma.methods.simple import logistic
 from hma.metrics import scores
+from hma.paper.table import Budget, Job, Problem, Row, Table
 from hma.questions.suspects import PURPOSE, issues_of
-from hma.tables import Budget, Job, Problem, Record, Row, Table
 from hma.targets import YesNo
-from hma.training import UserRecipe, all_logits, fit
+from hma.training import Record, UserRecipe, all_logits, fit
 from hma.training.provenance import data_fingerprint
 from hma.vote.config import VoteConfig
 

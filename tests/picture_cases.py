@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from table_records import made_up_table, records_of
 
-from hma.tables import ATTENTION_MAP, SLOT_MAP, AttentionMap, SlotMap
-from hma.tables.packed import packed
+from hma.paper.picture_measures import packed
+from hma.paper.table import ATTENTION_MAP, SLOT_MAP, AttentionMap, SlotMap
 
 CLASSES = ["rose", "<b>tulip</b>", "$daisy$"]
 SLOTS, ROWS, NEAR = 4, 6, 3

@@ -6,9 +6,9 @@ from typing import Any
 
 from hma.backbones import mlp
 from hma.methods import erm
-from hma.tables import Budget, Cell, Problem, Record, Results, Row, Table, memory_row
-from hma.tables.results import definition
-from hma.training import Recipe
+from hma.paper.results import Results, definition
+from hma.paper.table import Budget, Cell, Problem, Row, Table, memory_row
+from hma.training import Recipe, Record
 
 PUBLISHED = {
     "plain": {"left": (70.0, 1.5), "right": (60.0, 0.25)},

@@ -47,6 +47,10 @@ FOR_TYPES = {"io.hub": {"io", "model"}}
 EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "cyclopts",
           "huggingface_hub", "transformers", "lightning", "onnx", "starlette",
           "uvicorn", "faiss"]  # fmt: skip
+REPORTS_OF_TABLES = ("report.gains", "report.pictures", "report.table")
+"""Packages that are of the laboratory, wherever they lie."""
+IMPORT_THE_LABORATORY = {"cli.report"}
+"""Commands that are themselves imported only to be run."""
 GROUND = {"errors", "config", "checks", "extras", "loading", "targets", "metrics",
           "io.files", "io.json_files", "io.tensor_files", "io.encoder_files"}  # fmt: skip
 """Modules that know nothing of the rest and may be imported by all."""
@@ -56,6 +60,8 @@ def layer_of(module: str) -> str:
     """Return the layer of a module, or of a name in it, both without ``hma.``."""
     part, _, rest = module.partition(".")
     whole = f"{part}.{rest.split('.')[0]}"
+    if whole in REPORTS_OF_TABLES:
+        return "paper"
     if part in GROUND or whole in GROUND:
         return "ground"
     if whole == "io.hub":
@@ -99,6 +105,18 @@ def test_imports_point_down(path):
         reached = {layer_of(name) for name in names} - {here, "ground"}
         wrong = sorted(reached - MAY_IMPORT[here] - besides)
         assert not wrong, f"{here} must not import {wrong}"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_laboratory_is_imported_by_the_commands_that_run_it_when_they_run(path):
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    here = layer_of(module)
+    always, functions, _ = apart(ast.parse(path.read_text()))
+    with_module = {layer_of(name) for name in always}
+    if here not in ("paper", "cli"):
+        assert "paper" not in with_module | {layer_of(name) for name in functions}
+    if here == "cli" and module not in IMPORT_THE_LABORATORY:
+        assert "paper" not in with_module
 
 
 @pytest.mark.parametrize("module", IN_FUNCTIONS.keys() | FOR_TYPES.keys())

@@ -1,5 +1,6 @@
 """The documentation site: it builds without a warning, leads nowhere dead and asks nobody else."""
 
+import ast
 import importlib
 import importlib.util
 import os
@@ -15,9 +16,10 @@ from browser import CHROMIUM, needs_chromium
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
     f"hma.{name}"
-    for name in ["backbones", "data", "methods", "metrics", "runs", "tables", "targets", "training"]
+    for name in ["backbones", "data", "methods", "metrics", "runs", "targets", "training"]
 ]
 """Public below ``hma``; each has a page of its own."""
+LABORATORY = ROOT / "src" / "hma" / "paper"
 PICTURE_BYTES = 150_000
 LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
 """What a browser asks for by itself, without a click."""
@@ -110,7 +112,22 @@ def test_no_page_of_the_site_loads_anything_from_elsewhere(pages, site):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["hma", *PACKAGES])
 def test_every_public_name_is_on_a_page_of_the_api_with_its_docstring(package, pages, reference):
-    names = [f"{package}.{name}" for name in importlib.import_module(package).__all__]
+    expect_documented(package, importlib.import_module(package).__all__, pages, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(LABORATORY.glob("[!_]*.py")), ids=lambda file: file.stem)
+def test_every_public_name_of_a_table_is_on_the_page_of_tables(file, pages, reference):
+    names = [
+        node.name
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+    ]
+    expect_documented(f"hma.paper.{file.stem}", names, pages, reference)
+
+
+def expect_documented(package, names, pages, reference):
+    names = [f"{package}.{name}" for name in names]
     api = [page for path, page in pages.items() if path.parent.name == "api"]
     anchors = set().union(*(page.anchors for page in api))
     absent = [name for name in names if reference.defined(name) not in anchors]

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hma.tables import Cell, Processes, Results, load_table, measure
-from hma.tables.experiment_files import table_files
+from hma.paper.cells import measure
+from hma.paper.experiment_files import load_table, table_files
+from hma.paper.processes import Processes
+from hma.paper.results import Results
+from hma.paper.table import Cell
 
-TOYS = Path(__file__).parents[1] / "tables" / "toys"
+TOYS = Path(__file__).parents[1] / "paper" / "toys"
 
 
 @pytest.fixture
@@ -82,8 +85,10 @@ def test_a_wrong_name_says_which_there_are(refuses, places, arguments, message):
 @pytest.mark.parametrize("asked", ["runs/typo", "./TRAP", "TRIP"])
 @pytest.mark.parametrize("command", ["report", "run"])
 def test_a_name_that_is_no_table_runs_no_experiment_file(refuses, tmp_path, command, asked):
-    said = 'TABLE = hma.tables.Table(key="TRAP")'
-    (tmp_path / "trap.py").write_text(f"import hma.tables, os; os.mkdir('{tmp_path}/ran')\n{said}")
+    said = 'TABLE = hma.paper.table.Table(key="TRAP")'
+    (tmp_path / "trap.py").write_text(
+        f"import hma.paper.table, os; os.mkdir('{tmp_path}/ran')\n{said}"
+    )
     message = refuses(command, asked, "--experiments", tmp_path)
     assert "is no run of hma" in message or f"must be one of 'TRAP', got {asked!r}" in message
     assert not (tmp_path / "ran").exists()
@@ -135,12 +140,28 @@ def test_search_ranks_settings_and_says_where_to_write_them(run_hma, places):
 
 def test_a_row_that_left_the_package_is_counted_and_run_no_more(run_hma, refuses, tmp_path):
     places = ["--experiments", TOYS.parents[2] / "experiments", "--results", tmp_path / "results"]
-    said = refuses("run", "M1-switches", "--only", "HMA-added", *places)
+    said = refuses("run", "M1-switches", "--only", "vote-added", *places)
     assert said == (
-        "hma: HMA-added is no longer part of hma and can only be reported; check out commit "
+        "hma: vote-added is no longer part of hma and can only be reported; check out commit "
         "54d3a106 to measure it, or choose another row"
     )
     (line,) = [line for line in run_hma("tables", *places).out.splitlines() if "rates" in line]
     assert [word for word in line.split() if "/" in word] == ["0/2", "0/8", "0/24"]
     report = " ".join(run_hma("report", "rates", *places).out.split())
     assert "8 cells are missing; this measures them: hma run rates" in report
+
+
+def test_results_pack_says_what_it_packed(run_hma, refuses, places, tmp_path):
+    table, results = load_table(TOYS / "toy.py"), Results(tmp_path / "results")
+    cell = Cell("TOY", "smoke", "easy", "ERM", 0)
+    record = measure(table, cell, None)
+    results.keep(cell, record)
+    at = ["--results", results.folder]
+    assert "table must be one of 'TOY', got 'TOO'" in refuses("results", "pack", "TOO", *at)
+    said = " ".join(run_hma("results", "pack", *at).out.split())
+    assert said == f"TOY: 1 records packed into {results.folder}/TOY.jsonl"
+    said = " ".join(run_hma("results", "pack", "TOY", *at).out.split())
+    assert said == f"no record in {results.folder} has a file of its own"
+    (line,) = [line for line in run_hma("tables", *places).out.splitlines() if "TOY" in line]
+    assert [word for word in line.split() if "/" in word] == ["1/8", "0/9", "0/27"]
+    assert results.record(table, cell).to_json() == record.to_json()

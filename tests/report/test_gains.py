@@ -9,11 +9,12 @@ from sklearn.metrics import matthews_corrcoef
 from table_records import keep, made_up_table, record_of
 
 from hma.methods import erm
+from hma.paper.results import Results
 from hma.paper.rivals import layer_norm
+from hma.paper.table import Cell, Ladder, Row, memory_row
 from hma.report.gains import climbs_of, page, pooled
 from hma.report.numbers import MINUS
 from hma.report.table.documents import documents
-from hma.tables import Cell, Ladder, Results, Row, memory_row
 
 ROWS = {
     "ERM": Row(build=erm, what="plain"),

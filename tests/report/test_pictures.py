@@ -20,6 +20,10 @@ from hma.backbones import mlp
 from hma.config import ConfigError
 from hma.data import InMemory, Task
 from hma.data.storage import missing_data
+from hma.paper.example_rows import ExampleRow
+from hma.paper.picture_measures import packed, unpacked
+from hma.paper.results import Results
+from hma.paper.table import SLOT_MAP, Problem, SlotMap
 from hma.report.numbers import MINUS
 from hma.report.pictures import HeatMap, Plot, print_pictures
 from hma.report.pictures.examples import _shown, examples_of
@@ -28,9 +32,6 @@ from hma.report.pictures.scene import Example
 from hma.report.table import markdown, page, summarise
 from hma.report.table.curve_scenes import printed_scenes
 from hma.report.table.documents import documents
-from hma.tables import SLOT_MAP, Problem, Results, SlotMap
-from hma.tables.example_rows import ExampleRow
-from hma.tables.packed import packed, unpacked
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from table_records import made_up_table, record_of
 
+from hma.paper.results import Results
+from hma.paper.table import Budget, Row
 from hma.report.numbers import MINUS
 from hma.report.table import latex, markdown, page, plain_text, summarise
 from hma.report.table.documents import documents
-from hma.tables import Budget, Results, Row
 from hma.training import Recipe
 
 ROWS = 50

@@ -11,9 +11,10 @@ from table_records import keep, made_up_table, records_of
 
 from hma.__main__ import main
 from hma.io.files import FileError, HeldError, hold_lock
+from hma.paper.experiment_files import experiments_folder, load_tables
+from hma.paper.results import Failure, Results
 from hma.report.table import latex, markdown, page, plain_text
 from hma.report.table.documents import documents, report_of, write_documents
-from hma.tables import Failure, Results, experiments_folder, load_tables
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """

@@ -10,11 +10,12 @@ from itertools import pairwise
 import pytest
 from table_records import made_up_table, record_of, records_of
 
+from hma.paper.results import Failure
+from hma.paper.table import Cell, memory_row
 from hma.report.looks import COLOURS
 from hma.report.table import latex, markdown, page, plain_text, summarise
 from hma.report.table.figures import figure, row_look, standalone
 from hma.report.table.sheets import sheets
-from hma.tables import Cell, Failure, memory_row
 
 NASTY = "<script>alert('x')</script> & 50% of a_b {c} $d$ #e ~f ^g \\h |i| `j` \u202e"
 

@@ -10,10 +10,11 @@ from table_records import made_up_table, no_data, record_of
 
 from hma.backbones import mlp
 from hma.config import ConfigError
+from hma.paper.results import Results
+from hma.paper.table import Problem
 from hma.report.table import markdown, plain_text, summarise
 from hma.report.table.documents import documents
 from hma.report.table.rank_views import rank_chart
-from hma.tables import Problem, Results
 
 TASKS = tuple(f"task-{number}" for number in range(7))
 

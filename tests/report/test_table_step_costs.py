@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from table_records import made_up_table, records_of
 
+from hma.paper.results import Results, definition
+from hma.paper.table import PublishedCost
 from hma.report.table import latex, markdown, page, plain_text, summarise
 from hma.report.table.documents import documents
-from hma.tables import PublishedCost, Results
-from hma.tables.results import definition
 
 PLAIN_STEPS, OWN_STEPS = [0.1, 0.2, 0.4, 0.1], [0.3, 0.5, 0.5, 0.2]
 MIB = 2**20

@@ -12,9 +12,10 @@ from scipy import stats
 from table_records import keep, made_up_table, record_of, records_of
 
 from hma.errors import UserError
+from hma.paper.results import Failure, Results
+from hma.paper.table import Cell, Row
 from hma.report.table import markdown, page, plain_text, summarise
 from hma.report.table.documents import report_of
-from hma.tables import Cell, Failure, Results, Row
 
 
 def cell(task, method, seed, budget="small"):

@@ -10,9 +10,9 @@ from scipy import stats
 from table_records import made_up_table, records_of
 
 from hma.methods import erm
+from hma.paper.table import Row, SizeSweep
 from hma.report.pictures import HeatMap, Plot
 from hma.report.table import markdown, page, plain_text, summarise
-from hma.tables import Row, SizeSweep
 
 REAL, SLOTS, SEEDS = (0, 64), (0, 8, 48, 192), 4
 SIZES = {(m1, m2): f"m1-{m1}-m2-{m2}" for m1 in REAL for m2 in SLOTS}

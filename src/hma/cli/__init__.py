@@ -16,6 +16,7 @@ from hma.cli.memory import memory
 from hma.cli.option_problems import expect_usable, in_words
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
+from hma.cli.results import app as results
 from hma.cli.run import run as run_command
 from hma.cli.run import tables
 from hma.cli.search import search
@@ -53,6 +54,7 @@ for command in COMMANDS:
         app.command(long)
     else:
         app.command(command, name=command.__name__)
+app.command(results)
 
 
 def run() -> None:

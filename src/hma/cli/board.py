@@ -1,7 +1,7 @@
 """How a run of a table looks in a terminal: what is done, what runs, what failed, what is left."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import (
     BarColumn,
@@ -14,8 +14,10 @@ from rich.progress import (
 )
 
 from hma.cli.terminal import Terminal
-from hma.tables import Board, Cell
-from hma.tables.run_cells import Ended, Moved
+
+if TYPE_CHECKING:
+    from hma.paper.cells import Board, Ended, Moved
+    from hma.paper.table import Cell
 
 SIGNS = {"done": "done", "failed": "FAILED", "busy": "busy", "absent": "no data", "stopped": "kept"}
 
@@ -32,13 +34,13 @@ class LineBoard:
         self.total, self.count = cells, cells - waiting
         self.say(f"{cells} cells, {cells - waiting} done before, {waiting} to run")
 
-    def started(self, cell: Cell) -> None:
+    def started(self, cell: "Cell") -> None:
         """Say nothing."""
 
-    def moved(self, event: Moved) -> None:
+    def moved(self, event: "Moved") -> None:
         """Say nothing."""
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: "Ended") -> None:
         """Say how the cell ended."""
         if event.end == "busy":
             return
@@ -81,19 +83,19 @@ class LiveBoard:
         )
         self.progress.start()
 
-    def started(self, cell: Cell) -> None:
+    def started(self, cell: "Cell") -> None:
         """Show a bar for the cell."""
         name = f"{cell.task}/{cell.method} {cell.seed}"
         self.bars[cell] = self.progress.add_task(name, total=None, note="steps")
         self._note()
 
-    def moved(self, event: Moved) -> None:
+    def moved(self, event: "Moved") -> None:
         """Move the cell's bar."""
         if event.cell in self.bars:
             bar = self.bars[event.cell]
             self.progress.update(bar, completed=event.steps, total=event.total)
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: "Ended") -> None:
         """Take the cell's bar away; a failure stays on the screen."""
         if event.cell in self.bars:
             self.progress.remove_task(self.bars.pop(event.cell))
@@ -117,7 +119,7 @@ class LiveBoard:
         self.progress.stop()
 
 
-def board_for_terminal() -> Board:
+def board_for_terminal() -> "Board":
     """Return bars where standard error is a terminal, lines elsewhere."""
     console = Terminal(stderr=True)
     return LiveBoard(console) if sys.stderr.isatty() else LineBoard(console)

@@ -14,6 +14,9 @@ from hma.cli.terminal import Terminal
 from hma.errors import UserError
 from hma.io.card import CARD
 from hma.io.files import atomic_write
+from hma.paper.experiment_files import experiments_folder, find_table, load_tables
+from hma.paper.results import Results
+from hma.paper.table import Table
 from hma.report.pictures import PrintFormat, print_pictures
 from hma.report.pictures.examples import examples_of
 from hma.report.seeds.verdict import verdict
@@ -30,7 +33,6 @@ from hma.report.table.curve_scenes import printed_scenes
 from hma.report.table.documents import report_of
 from hma.runs import SeveralRuns, write_card, write_page
 from hma.runs.seeds import is_several
-from hma.tables import Results, Table, experiments_folder, find_table, load_tables
 from hma.training import progress_for_terminal
 
 Format = Literal["terminal", "markdown", "latex", "html", "png", "pdf", "svg"]

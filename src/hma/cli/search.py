@@ -1,7 +1,7 @@
 """``hma search``: settings of one row, chosen on validation data."""
 
 import math
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.table import Table as Grid
@@ -10,10 +10,9 @@ from hma.cli.option_problems import at_least
 from hma.cli.run import PLACES, Places, use_data_root
 from hma.cli.terminal import Terminal
 from hma.errors import UserError
-from hma.tables import Results, experiments_folder, find_table
-from hma.tables import search as search_row
-from hma.tables.search_settings import Trial
-from hma.training import progress_for_terminal
+
+if TYPE_CHECKING:
+    from hma.paper.search_settings import Trial
 
 SHOWN = 10
 
@@ -44,6 +43,11 @@ def search(
     seeds
         Seeds for each trial.
     """
+    from hma.paper.experiment_files import experiments_folder, find_table
+    from hma.paper.results import Results
+    from hma.paper.search_settings import search as search_row
+    from hma.training import progress_for_terminal
+
     use_data_root(places)
     found, file = find_table(experiments_folder(places.experiments), table)
     cells = found.cells(budget, only, 1)
@@ -52,7 +56,7 @@ def search(
         raise UserError(f"only must name one TASK/METHOD to search, got {only!r}, which is {named}")
     console = Terminal()
 
-    def say(trial: Trial, done: int, total: int) -> None:
+    def say(trial: "Trial", done: int, total: int) -> None:
         line = f"{done}/{total}: {_written(trial)}: {_shown(trial)}"
         console.say(line)
 
@@ -78,9 +82,9 @@ def search(
     console.say(line)
 
 
-def _shown(trial: Trial) -> str:
+def _shown(trial: "Trial") -> str:
     return "diverged" if math.isnan(trial.score) else f"{trial.score:.2f}"
 
 
-def _written(trial: Trial) -> str:
+def _written(trial: "Trial") -> str:
     return ", ".join(f"{name}={value}" for name, value in trial.settings.items())

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from hma.metrics import METRICS, OfWeights
 from hma.metrics.resampling import Interval, bootstrap, percentile_interval
+from hma.paper.results import Results
+from hma.paper.row_answers import RowAnswers, kept_answers
+from hma.paper.table import FULL, Cell, Ladder, Table
 from hma.report.statistics import bootstrap_over_seeds
 from hma.report.table.pairing import SETTLED, settled
-from hma.tables import FULL, Cell, Ladder, Record, Results, RowAnswers, Table, kept_answers
+from hma.training import Record
 
 Floats = NDArray[np.float64]
 Runs = Mapping[str, Mapping[int, Record]]

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hma.metrics import METRICS
 from hma.metrics.resampling import Interval
+from hma.paper.results import Results
+from hma.paper.table import Table
 from hma.report.gains.climbs import STEPS, Climb, climbs_of, pooled
 from hma.report.numbers import MISSING, counted, percent, signed
 from hma.report.table.markdown import plain
-from hma.tables import Results, Table
 
 PAGE = "what-is-memory.md"
 PARTS = ("LayerNorm", "parameters", "memory", "test batch")

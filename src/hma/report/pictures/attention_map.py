@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hma.paper.picture_measures import unpacked
+from hma.paper.table import ATTENTION_MAP, AttentionMap, Cell, Table
 from hma.report.numbers import share, signed
 from hma.report.pictures.over_seeds import Measured, measured_places, numbers_of
 from hma.report.pictures.scene import Check, Example, Groups, HeatMap, Line, Scene
-from hma.tables import ATTENTION_MAP, AttentionMap, Cell, Record, Table
-from hma.tables.packed import unpacked
+from hma.training import Record
 
 ABOUT = (
     "Attention of the synthetic read, mean over heads, relative to an even look at everything: at "

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from hma.errors import UserError
 from hma.extras import needed
+from hma.paper.example_rows import ExampleRow, example_rows
+from hma.paper.table import Table
 from hma.report.html import inline_png, small_png
 from hma.report.pictures.interactive import Examples, Shown
 from hma.report.pictures.scene import Example, Scene
 from hma.report.svg import Scale, tag
-from hma.tables import Table
-from hma.tables.example_rows import ExampleRow, example_rows
 
 LONGEST = 160
 """Characters of a text."""

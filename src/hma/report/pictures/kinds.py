@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from hma.paper.table import AttentionMap, Cell, Picture, SizeSweep, SlotMap, Table
 from hma.report.pictures.attention_map import attention_scenes
 from hma.report.pictures.scene import Scene
 from hma.report.pictures.slot_map import slot_scenes
-from hma.tables import AttentionMap, Cell, Picture, Record, SizeSweep, SlotMap, Table
+from hma.training import Record
 
 
 def scenes_of(table: Table, records: Mapping[Cell, Record]) -> tuple[Scene, ...]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from hma.paper.table import Cell
 from hma.report.numbers import fixed, probability
 from hma.report.pictures.scene import Check
 from hma.report.statistics import CHANCE
-from hma.tables import Cell, Record
+from hma.training import Record
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hma.paper.picture_measures import unpacked
+from hma.paper.table import SLOT_MAP, Cell, SlotMap, Table
 from hma.report.looks import Look
 from hma.report.numbers import fixed, percent
 from hma.report.pictures.over_seeds import Measured, measured_places, numbers_of
 from hma.report.pictures.scene import Check, Example, Plot, Point, Scene, Series
-from hma.tables import SLOT_MAP, Cell, Record, SlotMap, Table
-from hma.tables.packed import unpacked
+from hma.training import Record
 
 Columns = Mapping[str, list[float]]
 ABOUT = (

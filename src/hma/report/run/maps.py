@@ -4,17 +4,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hma.extras import needed
 from hma.memory.memories import MemoryState
 from hma.report.run.groups import membership
 from hma.report.run.run_report import POINT_KINDS, Map
 from hma.report.statistics import Floats, Integers
-from hma.tables.tsne import laid_out
 from hma.targets import UNKNOWN, Target
 
 MOST = {"test": 300, "queue": 150, "slot": 200}
 """Points of each kind on a map."""
 FEWEST = 8
 """Points below which a map says nothing."""
+STEPS = 500
+"""Of the layout; a few hundred points settle in them."""
 
 
 def maps(
@@ -70,3 +72,16 @@ def _thinned(rows: Tensor, labels: Tensor, most: int) -> tuple[Floats, Integers]
     points = rows.detach().cpu().double().numpy()[kept]
     length = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.maximum(length, 1e-30), labels.detach().cpu().numpy()[kept]
+
+
+def laid_out(points: Floats, seed: int) -> Floats:
+    """Return a place on a plane for each row, ``(N, F)`` to ``(N, 2)``."""
+    layout = needed("sklearn.manifold", "the map of slots").TSNE(
+        perplexity=min(30.0, (len(points) - 1) / 3),
+        init="pca" if points.shape[1] > 1 else "random",
+        max_iter=STEPS,
+        random_state=seed,
+    )
+    # so few points only wait for each other on more threads
+    with needed("threadpoolctl", "the map of slots").threadpool_limits(1):
+        return np.asarray(layout.fit_transform(points), dtype=np.float64)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from hma.paper.table import Cell
 from hma.report.numbers import MISSING
 from hma.report.table import scores
 from hma.report.table.pairing import spread_of
 from hma.report.table.record_scores import contexts_of, score
 from hma.report.table.sheet import Field, Sheet
 from hma.report.table.table_report import Place, Spread, TableReport
-from hma.tables import Cell, Record
+from hma.training import Record
 
 
 def beside_of(

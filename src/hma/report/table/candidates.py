@@ -11,9 +11,10 @@ from statistics import fmean
 from typing import Any
 
 from hma.metrics import METRICS
+from hma.paper.table import Cell, Table
 from hma.report.table.pairing import settled, spread_of
 from hma.report.table.table_report import Deployed, Spread
-from hma.tables import Cell, Record, Table
+from hma.training import Record
 
 CANDIDATES = "candidates"
 Candidates = Mapping[str, Mapping[str, Any]]

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+from hma.paper.table import Cell
 from hma.report.table import scores
 from hma.report.table.pairing import spread_of
 from hma.report.table.sheet import Field, Sheet, named_once
 from hma.report.table.table_report import Coverage, Spread, TableReport
-from hma.tables import Cell, Record
+from hma.training import Record
 
 MEASURE = "coverage"
 """Of a record: what thresholds of its validation rows came to on its test rows."""

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hma.io.files import atomic_write
+from hma.paper.results import Failure, Results
+from hma.paper.table import BUDGETS, Cell, Table
 from hma.report import gains
 from hma.report.pictures.interactive import style
 from hma.report.pictures.vector import scene_drawing
@@ -12,7 +14,6 @@ from hma.report.table.markdown import markdown, plain
 from hma.report.table.rank_views import rank_chart
 from hma.report.table.summary import summarise
 from hma.report.table.table_report import TableReport
-from hma.tables import BUDGETS, Cell, Failure, Results, Table
 
 INDEX = "README.md"
 

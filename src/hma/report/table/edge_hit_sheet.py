@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from hma.paper.edge_hits import EDGE_HITS
+from hma.paper.table import Cell
 from hma.report.table import scores
 from hma.report.table.pairing import paired, spread_of
 from hma.report.table.sheet import Field, Sheet, named_once
 from hma.report.table.table_report import EdgeHits, Paired, TableReport
-from hma.tables import EDGE_HITS, Cell, Record
+from hma.training import Record
 
 BySeed = dict[int, float]
 AS = "accuracy"

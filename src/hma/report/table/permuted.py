@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from hma.metrics import METRICS
+from hma.paper.table import Cell
 from hma.questions.audit import AUDIT, PERMUTED
 from hma.report.table import scores
 from hma.report.table.pairing import spread_of
 from hma.report.table.sheet import Field, Sheet
 from hma.report.table.table_report import Spread, TableReport
-from hma.tables import Cell, Record
+from hma.training import Record
 
 READ = 3.0
 """Points that a memory loses at least that is said to be read."""

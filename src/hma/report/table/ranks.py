@@ -6,10 +6,10 @@ from statistics import fmean
 
 from hma.extras import needed
 from hma.metrics import METRICS
+from hma.paper.table import Table
 from hma.report.statistics import CHANCE
 from hma.report.table.pairing import holm, settled, wilcoxon
 from hma.report.table.table_report import Entry, Ranked, Ranks
-from hma.tables import Table
 
 
 def ranks_of(

@@ -5,7 +5,7 @@ from statistics import fmean
 from hma.errors import UserError
 from hma.metrics import METRICS
 from hma.report.table.pairing import settled
-from hma.tables import Record
+from hma.training import Record
 
 
 def score(record: Record, metric: str, context: str, split: str | None = None) -> float:

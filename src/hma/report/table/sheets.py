@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hma.metrics import METRICS
+from hma.paper.table import FULL
 from hma.report.numbers import MISSING, probability
 from hma.report.table import scores
 from hma.report.table.beside import beside_sheets
@@ -16,7 +17,6 @@ from hma.report.table.rank_views import rank_sheet
 from hma.report.table.sheet import Field, Sheet, named_once, titled
 from hma.report.table.step_cost_sheets import step_cost_sheets
 from hma.report.table.table_report import Entry, Group, TableReport
-from hma.tables import FULL
 
 
 def sheets(report: TableReport) -> tuple[Sheet, ...]:

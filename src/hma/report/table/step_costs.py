@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
 
-from hma.tables import STEP_COSTS, Cell, PublishedCost, Record, Table
+from hma.paper.step_costs import STEP_COSTS
+from hma.paper.table import Cell, PublishedCost, Table
+from hma.training import Record
 
 
 @dataclass(frozen=True)

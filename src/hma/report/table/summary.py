@@ -7,6 +7,8 @@ from math import isfinite
 from statistics import fmean
 
 from hma.metrics import METRICS, Metric
+from hma.paper.results import Failure
+from hma.paper.table import Cell, Row, Table
 from hma.report.pictures import scenes_of
 from hma.report.table.beside import beside_of
 from hma.report.table.candidates import deployments, with_candidates
@@ -27,7 +29,7 @@ from hma.report.table.table_report import (
     Spread,
     TableReport,
 )
-from hma.tables import Cell, Failure, Record, Row, Table
+from hma.training import Record
 
 Entries = dict[tuple[str, str], Entry]
 
@@ -50,7 +52,7 @@ def summarise(
         budget: Name of one of its budgets.
         records: What is measured.
         failures: What failed at the last try; a cell with a record has not failed.
-        only, seeds: Which part of the table, as :meth:`hma.tables.Table.cells` takes them.
+        only, seeds: Which part of the table, as :meth:`hma.paper.table.Table.cells` takes them.
     """
     cells = table.cells(budget, only, seeds)
     held = {cell: records[cell] for cell in cells if cell in records}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from hma.paper.table import SizeSweep, Table
 from hma.report.looks import Look
 from hma.report.numbers import MISSING, counted, fixed
 from hma.report.pictures import Check, HeatMap, Line, Plot, Point, Scene, Series
@@ -13,7 +14,6 @@ from hma.report.statistics import student_interval
 from hma.report.table import scores
 from hma.report.table.pairing import settled
 from hma.report.table.table_report import Entry
-from hma.tables import SizeSweep, Table
 
 Entries = Mapping[tuple[str, str], Entry]
 Sizes = tuple[int, int]

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hma.paper.results import Failure
 from hma.report.pictures import Scene
 from hma.report.table.step_costs import StepCosts
-from hma.tables import Failure
 
 Place = tuple[str, str]
 """A task and a row."""
