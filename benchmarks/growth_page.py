@@ -14,9 +14,8 @@ from benchmarks.machine import CHECKOUT
 from benchmarks.report import Report, Row, text
 from benchmarks.scaling import BASE
 from hma.io.files import atomic_write
-from hma.report.looks import COLOURS, SHAPES
-from hma.report.svg import Scale, picture, tag
-from hma.report.table.figures import standalone
+from hma.paper.report.drawing import standalone
+from hma.report.svg import COLOURS, SHAPES, Scale, picture, tag
 
 RECORD = CHECKOUT / "benchmarks" / "results" / "growth-2-cores.json"
 PAGE, DRAWING = CHECKOUT / "docs" / "cost.md", CHECKOUT / "docs" / "cost-growth.svg"

@@ -13,9 +13,8 @@ from markupsafe import Markup
 from benchmarks.machine import CHECKOUT
 from benchmarks.report import text
 from hma.io.files import atomic_write
-from hma.report.looks import COLOURS, SHAPES
-from hma.report.svg import Scale, picture, tag
-from hma.report.table.figures import standalone
+from hma.paper.report.drawing import standalone
+from hma.report.svg import COLOURS, SHAPES, Scale, picture, tag
 
 RECORD = CHECKOUT / "benchmarks" / "results" / "memory-size-2-cores.json"
 PAGE, DRAWING = CHECKOUT / "docs" / "living-memory.md", CHECKOUT / "docs" / "any-size.svg"

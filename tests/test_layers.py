@@ -22,9 +22,9 @@ MAY_IMPORT = {
     "backbones": set(),
     "methods": {"memory", "model", "attention", "vote", "data", "backbones"},
     "training": {"memory", "model", "attention", "vote", "questions", "data", "methods"},
-    "paper": {"memory", "model", "attention", "data", "backbones", "methods", "training"},
-    "tables": {"attention", "vote", "data", "backbones", "methods", "training", "paper"},
-    "report": {"memory", "model", "questions", "tables"},
+    "report": {"memory", "model", "questions"},
+    "paper": {"memory", "model", "attention", "vote", "questions", "data", "backbones", "methods",
+              "training", "report"},
     "runs": {"memory", "model", "attention", "vote", "questions", "io", "data", "backbones",
              "methods", "training", "report"},
     "serve": {"model", "questions", "data", "training", "report", "runs"},
@@ -47,8 +47,6 @@ FOR_TYPES = {"io.hub": {"io", "model"}}
 EXTRAS = ["torchvision", "timm", "torch_geometric", "matplotlib", "sklearn", "rich", "cyclopts",
           "huggingface_hub", "transformers", "lightning", "onnx", "starlette",
           "uvicorn", "faiss"]  # fmt: skip
-REPORTS_OF_TABLES = ("report.gains", "report.pictures", "report.table")
-"""Packages that are of the laboratory, wherever they lie."""
 IMPORT_THE_LABORATORY = {"cli.report"}
 """Commands that are themselves imported only to be run."""
 GROUND = {"errors", "config", "checks", "extras", "loading", "targets", "metrics",
@@ -60,8 +58,6 @@ def layer_of(module: str) -> str:
     """Return the layer of a module, or of a name in it, both without ``hma.``."""
     part, _, rest = module.partition(".")
     whole = f"{part}.{rest.split('.')[0]}"
-    if whole in REPORTS_OF_TABLES:
-        return "paper"
     if part in GROUND or whole in GROUND:
         return "ground"
     if whole == "io.hub":

@@ -11,7 +11,7 @@ import torch
 import hma
 from hma.attention.config import HMAConfig
 from hma.io.json_files import read_json, write_json
-from hma.report.run import render
+from hma.report.page import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.audits import audit_if_cheap, read_audits
 from hma.runs.page import report_of

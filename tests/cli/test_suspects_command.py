@@ -11,7 +11,7 @@ from cleanlab.filter import find_label_issues
 import hma
 from hma.attention.config import HMAConfig
 from hma.report.numbers import TIMES
-from hma.report.run import render
+from hma.report.page import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.page import report_of
 from hma.runs.source import prepared_from

@@ -9,7 +9,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from hma import HMA, HMAConfig
-from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
+from hma.report.memory_summary import TrainingRows
+from hma.report.run_report import RunReport
+from hma.report.scoring import Answers
+from hma.report.summary import About, summarise
 
 CLASSES = ("cat", "dog", "eel")
 
@@ -38,7 +41,9 @@ class MadeUp:
         }
         tests = changes.pop("tests", {"test": self.answers})
         about = changes.pop("about", self.about)
-        return summarise(self.model, about, tests, **(given | changes))
+        known = ("deployed", "candidates", "audits", "suspects", "changes", "promises")
+        also = {name: changes.pop(name) for name in known if name in changes}
+        return replace(summarise(self.model, about, tests, **(given | changes)), **also)
 
 
 def record_of(seed: int = 0, contexts: tuple[str, ...] = ("batch", "alone")) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from hma.attention.config import HMAConfig
 from hma.errors import UserError
 from hma.questions.unfamiliar import unfamiliarity
-from hma.report.run import render
+from hma.report.page import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import predict
 from hma.runs.coverage import CALIBRATIONS, KEPT, Calibration, Covered, read_calibration

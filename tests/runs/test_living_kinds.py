@@ -8,7 +8,7 @@ from small_sources import QUICK, graphs, images, texts
 
 from hma.data.task import content_hashes, split_hashes
 from hma.errors import UserError
-from hma.report.run import render
+from hma.report.page import render
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.explanation import as_page, explain_row
 from hma.runs.held_out import held_out_hashes

@@ -10,7 +10,7 @@ from PIL import Image
 
 from hma.attention.config import HMAConfig
 from hma.errors import UserError
-from hma.report.run import render
+from hma.report.page import render
 from hma.runs import MEMORY, RunOptions, title, train
 from hma.runs.kept_answers import candidate_answers, read_answers
 from hma.runs.page import report_of

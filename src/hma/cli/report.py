@@ -15,22 +15,15 @@ from hma.errors import UserError
 from hma.io.card import CARD
 from hma.io.files import atomic_write
 from hma.paper.experiment_files import experiments_folder, find_table, load_tables
+from hma.paper.report.documents import report_of, write_documents
+from hma.paper.report.formats import latex, markdown, plain_text, terminal
+from hma.paper.report.page import examples_of, page
+from hma.paper.report.pictures import printed_scenes
+from hma.paper.report.printed import PrintFormat, print_pictures
+from hma.paper.report.table_report import TableReport
 from hma.paper.results import Results
 from hma.paper.table import Table
-from hma.report.pictures import PrintFormat, print_pictures
-from hma.report.pictures.examples import examples_of
-from hma.report.seeds.verdict import verdict
-from hma.report.table import (
-    TableReport,
-    latex,
-    markdown,
-    page,
-    plain_text,
-    terminal,
-    write_documents,
-)
-from hma.report.table.curve_scenes import printed_scenes
-from hma.report.table.documents import report_of
+from hma.report.seeds import seeds_verdict
 from hma.runs import SeveralRuns, write_card, write_page
 from hma.runs.seeds import is_several
 from hma.training import progress_for_terminal
@@ -133,7 +126,7 @@ def _report_run(
         found = SeveralRuns.open(run)
         report = found.report(progress)
         page = found.write_page(report, output)
-        terminal.say(f"verdict: {verdict(report, report.tests[0]).headline}")
+        terminal.say(f"verdict: {seeds_verdict(report, report.tests[0]).headline}")
     else:
         opened = opened_run(run, seed)
         page = write_page(opened, output, progress=progress, say=terminal.say)
@@ -177,7 +170,8 @@ def _write(
     table: Table, found: TableReport, output: Path | None, format: Format, overwrite: bool
 ) -> None:
     if output is None and format in ("html", *PRINTED):
-        output = output_file(Path(f"{found.key}-{found.budget}.{format}"), overwrite=overwrite)
+        name = f"{found.table.key}-{found.budget}.{format}"
+        output = output_file(Path(name), overwrite=overwrite)
     if output is not None and format in PRINTED:
         _print(found, output, cast("PrintFormat", format))
         return
@@ -195,11 +189,11 @@ def _write(
 
 
 def _print(found: TableReport, output: Path, kind: PrintFormat) -> None:
-    scenes = printed_scenes(found)
+    scenes, key = printed_scenes(found), found.table.key
     if not scenes:
         raise UserError(
-            f"{found.key} has no picture to print: it declares none, or no record of the budget "
-            f"{found.budget} has one; hma report {found.key} -o table.html draws its scores"
+            f"{key} has no picture to print: it declares none, or no record of the budget "
+            f"{found.budget} has one; hma report {key} -o table.html draws its scores"
         )
     with atomic_write(output) as temporary:
         print_pictures(scenes, temporary, kind)

@@ -6,8 +6,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from hma.report.numbers import counted
-from hma.report.seeds import SeedsReport
-from hma.report.seeds.layout import Sheet, rows_of, sheets
+from hma.report.seeds import SeedsReport, Sheet, rows_of, sheets
 
 
 def seed_tables(report: SeedsReport) -> Iterator[Table]:

@@ -11,7 +11,7 @@ from hma.cli.option_problems import at_least
 from hma.cli.outputs import output_file
 from hma.cli.terminal import Terminal
 from hma.report.numbers import counted, percent
-from hma.report.run.suspect_rows import SuspectRows
+from hma.report.run_report import SuspectRows
 from hma.runs.memory_search import write_rows
 from hma.runs.suspects import suspects_of
 from hma.training import progress_for_terminal

@@ -14,7 +14,7 @@ from hma.cli.show_seeds import seed_tables
 from hma.cli.terminal import Terminal
 from hma.data import PreparationOptions
 from hma.errors import UserError
-from hma.report.seeds.verdict import verdict
+from hma.report.seeds import seeds_verdict
 from hma.runs import RunOptions, SeveralRuns, Which, train_seeds, write_page
 from hma.runs import train as train_run
 from hma.runs.options import BackboneOptions, DataOptions
@@ -187,6 +187,6 @@ def _show_seeds(
         terminal.print(table)
     for note in report.notes:
         terminal.say(f"note: {note}")
-    terminal.say(f"verdict: {verdict(report, report.tests[0]).headline}")
+    terminal.say(f"verdict: {seeds_verdict(report, report.tests[0]).headline}")
     if page:
         terminal.say(f"report: {found.write_page(report)}")

@@ -77,7 +77,7 @@ def slot_map(
 def _slots_measured(
     task: Task, ranks: Tensor, slots: _Rows, real: _Rows, shown: int
 ) -> dict[str, Any]:
-    from hma.report.run.maps import laid_out
+    from hma.report.memory_summary import laid_out
 
     some, rows = slots.of(shown), real.of(shown)
     alone = torch.from_numpy(laid_out(some.features.double().numpy(), seed=0))
@@ -102,7 +102,7 @@ def _slots_measured(
 def _slot_numbers(
     slots: _Rows, real: _Rows, some: _Rows, rows: _Rows, alone: Tensor
 ) -> dict[str, dict[str, float]]:
-    """Return what the picture is checked by; see :mod:`hma.report.pictures.slot_map`."""
+    """Return what the picture is checked by; see :mod:`hma.paper.report.pictures`."""
     found = {}
     measured = {
         "silhouette": (slots.features, slots.classes),
@@ -227,7 +227,7 @@ def _batch(split: Split, classes: int, samples: int) -> tuple[Tensor, Tensor]:
 def _attention_numbers(
     among: Tensor, on_slots: Tensor, own: Tensor, slot_classes: Tensor
 ) -> dict[str, dict[str, float]]:
-    """Return what the picture is checked by; see :mod:`hma.report.pictures.attention_map`."""
+    """Return what the picture is checked by; see :mod:`hma.paper.report.pictures`."""
     apart = on_slots - on_slots.mean(dim=0)  # from the mean look
     likeness = normalize(apart, dim=1) @ normalize(apart, dim=1).T  # (B, B)
     others = among.clone().fill_diagonal_(0)

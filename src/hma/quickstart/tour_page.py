@@ -7,7 +7,7 @@ from hma.io.files import atomic_write
 from hma.metrics import METRICS
 from hma.questions.audit import Audit
 from hma.quickstart.step import Line, Step, figure
-from hma.report import numbers
+from hma.report import memory_views, numbers
 from hma.report.html import template
 
 
@@ -30,10 +30,7 @@ def write_tour_page(
 
 def render_tour(steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seeds: int) -> str:
     """Return the page; the same findings give the same bytes, and every text is escaped."""
-    found = template("templates/tour.html.j2")
-    from hma.report.run import memory_views  # it draws with markupsafe, which is jinja2's
-
-    page: str = found.render(
+    page: str = template("templates/tour.html.j2").render(
         steps=steps,
         lines=lines,
         audits={"test": audit},

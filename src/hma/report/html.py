@@ -14,14 +14,17 @@ PIXELS = 72
 """Longer side of a thumbnail."""
 
 
-def template(name: str) -> Any:
-    """Return a Jinja template of this package by its path below ``hma/report``.
+def template(name: str, package: str = "hma.report") -> Any:
+    """Return a Jinja template by its path below the folder of a package.
 
-    Pages extend ``templates/page.html.j2``, which forbids requests and scripts.
+    Pages of every package extend ``templates/page.html.j2`` of this one, which forbids requests
+    and scripts.
     """
     jinja = needed("jinja2", "the report")
     environment = jinja.Environment(
-        loader=jinja.PackageLoader("hma.report", "."),
+        loader=jinja.ChoiceLoader(
+            [jinja.PackageLoader(one, ".") for one in dict.fromkeys((package, "hma.report"))]
+        ),
         autoescape=True,
         undefined=jinja.StrictUndefined,
         finalize=_visible,

@@ -1,6 +1,6 @@
 """How sure a number is: intervals over test rows, a paired test, and calibration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hma.extras import needed
 from hma.metrics import OfWeights
-from hma.metrics.resampling import LEVEL, Interval, bootstrap, resampled
+from hma.metrics.resampling import LEVEL, Interval, bootstrap, percentile_interval, resampled
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -148,6 +148,81 @@ def bootstrap_over_seeds(
             draws = np.repeat(np.arange(resamples), times)
             total += [np.bincount(draws, line, minlength=resamples) for line in drawn]
     return total / len(rows)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Scores of candidates with each seed, and their means in every resample.
+
+    Args:
+        metrics: Names of the metrics.
+        scores: With each seed, ``(candidates, metrics, seeds)``.
+        means: Over the seeds of each resample, ``(candidates, metrics, resamples)``.
+    """
+
+    metrics: tuple[str, ...]
+    scores: Floats
+    means: Floats
+
+    @classmethod
+    def of(
+        cls,
+        seeds: Sequence[Sequence[Mapping[str, OfWeights]]],
+        *,
+        rows: Sequence[int],
+        resamples: int,
+        seed: int,
+        same_rows: bool = False,
+    ) -> "Draws":
+        """Score and resample; a single run is one seed.
+
+        Args:
+            seeds: For each seed every metric of every candidate.
+            rows, resamples, seed, same_rows: As :func:`bootstrap_over_seeds` takes them.
+        """
+        asked = [[metric for one in own for metric in one.values()] for own in seeds]
+        drawn = bootstrap_over_seeds(
+            asked, rows=rows, resamples=resamples, seed=seed, same_rows=same_rows
+        )
+        once = [np.ones((count, 1)) for count in rows]
+        scores = np.array(
+            [
+                [metric(all_rows)[0] for metric in own]
+                for own, all_rows in zip(asked, once, strict=True)
+            ]
+        )
+        shape = len(seeds[0]), len(seeds[0][0])
+        return cls(
+            tuple(seeds[0][0]),
+            scores.T.reshape(*shape, len(seeds)),
+            drawn.reshape(*shape, resamples),
+        )
+
+    def scored(self, one: int) -> dict[str, Interval]:
+        """Return the mean scores of a candidate between the percentiles of its resamples."""
+        return {
+            metric: percentile_interval(float(self.scores[one, i].mean()), self.means[one, i])
+            for i, metric in enumerate(self.metrics)
+        }
+
+    def difference(self, one: int, other: int | None) -> dict[str, Interval]:
+        """Return how far a candidate is ahead of another; nothing of itself or of none."""
+        if other is None or one == other:
+            return {}
+        return {
+            metric: percentile_interval(
+                float((self.scores[one, i] - self.scores[other, i]).mean()),
+                self.means[one, i] - self.means[other, i],
+            )
+            for i, metric in enumerate(self.metrics)
+        }
+
+    def tested(self, one: int, other: int | None) -> dict[str, float | None]:
+        """Return the p-value of each difference by the paired t-test over seeds."""
+        if other is None or one == other:
+            return {}
+        apart = self.scores[one] - self.scores[other]
+        return {m: paired_t_test(apart[i].tolist()) for i, m in enumerate(self.metrics)}
 
 
 def calibration(probabilities: Floats, labels: Integers, bins: int = 15) -> Calibration:

@@ -1,12 +1,57 @@
-"""Drawing in SVG: elements whose text is always escaped, and scales with round ticks."""
+"""Drawing in SVG: escaped elements, scales with round ticks, one palette for all drawings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
 from hma.errors import printable
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46")
+"""After Okabe and Ito: told apart by the colour-blind, on white and on black."""
+DASHES = (None, "7 3", "2 3")
+SHAPES = (
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+    "M-3.6 -3.6h7.2v7.2h-7.2z",
+    "M0 -5l5 5l-5 5l-5 -5z",
+    "M0 -4.6l4.6 8h-9.2z",
+    "M0 4.6l4.6 -8h-9.2z",
+)
+MARKERS = ("o", "s", "D", "^", "v")
+"""The same shapes as matplotlib names them."""
+Marks = Iterable[tuple[float, str]]
+"""Values of an axis, with what is written at each."""
+
+
+class Look(NamedTuple):
+    """How a series looks: places in the lists above; the colour None is that of the text.
+
+    Example:
+        >>> Look.of(8)
+        Look(colour=1, dashes=1, shape=3, hollow=False)
+    """
+
+    colour: int | None = None
+    dashes: int = 0
+    shape: int = 0
+    hollow: bool = False
+
+    @classmethod
+    def of(cls, place: int, *, hollow: bool = False) -> "Look":
+        """Return the look of the ``place``-th series."""
+        colours = len(COLOURS)
+        return cls(place % colours, place // colours % len(DASHES), place % len(SHAPES), hollow)
+
+
+def class_colour(index: int, count: int) -> str:
+    """Return the colour of a class: from the palette, or around the wheel where it ends."""
+    if index < 0:
+        return "#9aa0a6"
+    if count <= len(COLOURS):
+        return COLOURS[index]
+    return f"hsl({index * 137.508 % 360:.0f} 55% {(52, 42, 62)[index % 3]}%)"
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
@@ -60,6 +105,42 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return the place of ``value``."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+class Axes(NamedTuple):
+    """A plot's two scales: one to the right, and one upwards."""
+
+    across: Scale
+    up: Scale
+
+    def levels(self, marks: Marks) -> Iterator[Markup]:
+        """Yield a line across for each value upwards, with its text on the left."""
+        left, right = self.across.start, self.across.end
+        for value, text in marks:
+            y = self.up(value)
+            yield tag("line", x1=left, x2=right, y1=y, y2=y, class_="grid")
+            yield tag("text", text, x=left - 6, y=y + 4, class_="tick end")
+
+    def steps(self, marks: Marks, below: float = 17) -> Iterator[Markup]:
+        """Yield the text of each value to the right, so far below the plot."""
+        for value, text in marks:
+            x, y = self.across(value), self.up.start + below
+            yield tag("text", text, x=x, y=y, class_="tick middle")
+
+    def title(self, text: str, below: float = 35) -> Markup:
+        """Return what the values to the right are, so far below the plot."""
+        x, y = (self.across.start + self.across.end) / 2, self.up.start + below
+        return tag("text", text, x=x, y=y, class_="axis middle")
+
+
+def marks(scale: Scale, write: Callable[[float], str], about: int = 5) -> list[tuple[float, str]]:
+    """Return the round values of a scale as they are written.
+
+    Example:
+        >>> marks(Scale(0, 1, 0, 100), "{:.0%}".format, about=2)
+        [(0.0, '0%'), (0.5, '50%'), (1.0, '100%')]
+    """
+    return [(value, write(value)) for value in ticks(scale.low, scale.high, about)]
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:

@@ -16,9 +16,9 @@ from hma.questions.contributions import Contributions, contributions, explained_
 from hma.questions.explain import Explanation, explain
 from hma.questions.explain import Source as Seen
 from hma.report import numbers
+from hma.report.groups import group_names, label_text
 from hma.report.html import inline_picture, template
 from hma.report.numbers import counted, decimals, percent, plain, signed
-from hma.report.run.groups import group_names, label_text
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows

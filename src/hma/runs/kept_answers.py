@@ -12,7 +12,7 @@ from hma.io.files import file_sha256
 from hma.io.tensor_files import read_features, write_features
 from hma.methods import Learner
 from hma.methods.learner import Tick
-from hma.report.run.trial import MEMORY as HMA
+from hma.report.run_report import MEMORY as HMA
 from hma.report.seeds import Candidate, SeedAnswers
 from hma.runs.answers import answers
 from hma.runs.deployment import MEMORY, MIXTURE, PLAIN, Which, title

@@ -19,7 +19,7 @@ from hma.errors import UserError
 from hma.memory.rows import KeyedRows
 from hma.model import MemoryModel
 from hma.report import numbers
-from hma.report.run.groups import belongs, group_names
+from hma.report.groups import belongs, group_names
 from hma.runs.deployment import MEMORY, PLAIN, title
 from hma.runs.folder import ENCODED, Run, keyed_rows, with_classes
 from hma.runs.held_out import counts_in_words, places_of

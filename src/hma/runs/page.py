@@ -14,14 +14,13 @@ from hma.methods.memory import WithMemory
 from hma.metrics import scores
 from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
 from hma.questions.unfamiliar import unfamiliarity
-from hma.report.run import About, Answers, RunReport, TrainingRows, summarise
-from hma.report.run import trial as report_names
-from hma.report.run import write_page as write_report
-from hma.report.run.advice import advice
-from hma.report.run.promises import Promise, Promises
-from hma.report.run.summary import SimpleRows
-from hma.report.run.trial import Candidate
-from hma.report.run.verdict import verdict
+from hma.report import run_report as report_names
+from hma.report.memory_summary import TrainingRows
+from hma.report.page import write_page as write_report
+from hma.report.run_report import Candidate, Promise, Promises, RunReport
+from hma.report.scoring import Answers
+from hma.report.summary import About, SimpleRows, summarise
+from hma.report.verdict import advice, verdict
 from hma.runs.audits import read_audits
 from hma.runs.card import changes_of, version_line
 from hma.runs.coverage import Calibration, answer_scores, calibration
@@ -173,7 +172,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
     )
     with counted(progress, "page") as tick:
-        return summarise(
+        report = summarise(
             memory.model,
             about,
             tests,
@@ -184,19 +183,22 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
             simple=_simple_rows(run, tests, gone),
             batch_size=rows,
             seed=run.options.seed,
-            deployed=deployed.why,
             deployed_method=method_name(deployed.which, target),
-            candidates=_candidates(run),
             other_records={method_name(which, target): held for which, held in records.items()},
-            audits=read_audits(run),
-            suspects=suspects_if_cheap(run, memory.model, prepared.source),
             notes=[*_notes(prepared), *_taught_notes(gone), *more_notes],
             unclaimed=_unclaimed(prepared.task, gone, tests),
             version=version_line(run),
-            changes=changes_of(run),
-            promises=promises,
             tick=tick,
         )
+    return replace(
+        report,
+        deployed=deployed.why,
+        candidates=tuple(_candidates(run)),
+        audits=read_audits(run),
+        suspects=suspects_if_cheap(run, memory.model, prepared.source),
+        changes=tuple(changes_of(run)),
+        promises=promises,
+    )
 
 
 def method_name(which: Which, target: Target) -> str:

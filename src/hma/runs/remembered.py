@@ -17,8 +17,8 @@ from hma.data.table.source import TableSource
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.memory.rows import KeyedRows
+from hma.report import groups
 from hma.report.html import inline_picture
-from hma.report.run import groups
 from hma.runs.folder import Run
 from hma.runs.source import place_of, training_source
 from hma.runs.taught_rows import Cells

@@ -13,9 +13,9 @@ from hma.io.checkpoint import MANIFEST
 from hma.io.files import remove_abandoned
 from hma.io.json_files import read_json
 from hma.metrics import METRICS
-from hma.report.run.verdict import amount
+from hma.report.page import write_page as write_report
 from hma.report.seeds import SeedAnswers, SeedsReport, compare_seeds
-from hma.report.seeds import write_page as write_report
+from hma.report.verdict import amount
 from hma.runs.deployment import MEMORY, Which
 from hma.runs.folder import MODEL, Run
 from hma.runs.held_out import LEAST_ROWS, VALIDATION, counts_in_words, taught_held_out
