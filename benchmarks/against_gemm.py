@@ -9,7 +9,7 @@ from benchmarks.counts import step_multiply_adds
 from benchmarks.report import Row, Section
 from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Shape, build_head
 from benchmarks.steps import training_step
-from hma.training.timing import Timing, interleave
+from hma.training.cost import Timing, interleave
 
 AIM_PERCENT = 70.0
 SIZES = (1024, 2048)

@@ -13,8 +13,7 @@ from benchmarks.shapes import GRAPH_SHAPE, RESNET_SHAPE, VIT_SHAPE, Head, Shape,
 from benchmarks.steps import forget_gradients, training_step
 from hma.attention.hma import HMA
 from hma.attention.reads import SyntheticMemory
-from hma.training.tensor_peak import peak_extra_bytes
-from hma.training.timing import interleave
+from hma.training.cost import interleave, peak_extra_bytes
 
 AIMS = ((VIT_SHAPE, 15.0), (RESNET_SHAPE, 15.0), (GRAPH_SHAPE, 5.0))
 MEMORY_AIM = 10.0

@@ -11,7 +11,7 @@ from hma.errors import UserError
 from hma.methods import Method, erm
 from hma.paper.rivals import drop_edge, drop_node, g_mixup, subgraph
 from hma.paper.rivals.g_mixup import class_graphons, laid_graphs
-from hma.training.timing import interleave
+from hma.training.cost import interleave
 
 DATA, QUICK_DATA = ("IMDB-BINARY", "REDDIT-BINARY"), ("IMDB-BINARY",)
 """TU data sets under ``$HMA_DATA/TU``."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from benchmarks.report import Row, Section
 from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
-from hma.training.timing import Timing, interleave
+from hma.training.cost import Timing, interleave
 
 BATCH, INPUTS, WIDTH, FEATURES, CLASSES = 128, 784, 1024, 128, 10
 

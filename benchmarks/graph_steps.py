@@ -17,8 +17,8 @@ from hma.data.storage import data_folder
 from hma.extras import needed
 from hma.methods import erm
 from hma.training import Recipe, fabric_for
+from hma.training.cost import Timing, interleave, using_threads
 from hma.training.loop import Training
-from hma.training.timing import Timing, interleave, using_threads
 
 SEED, REPEATS = 0, 5
 DATA = ("IMDB-BINARY", "REDDIT-BINARY")

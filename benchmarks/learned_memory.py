@@ -16,16 +16,16 @@ from hma.backbones import backbone_for
 from hma.backbones.by_name import default_backbone
 from hma.data import InMemory, Task
 from hma.data.storage import data_folder
-from hma.data.task import Kind
 from hma.errors import UserError
 from hma.extras import ensure_torchvision
 from hma.methods import Learner, Method, erm, with_memory
 from hma.methods.cached_features import with_known_features
 from hma.methods.learner import BackboneFactory
+from hma.options.preparation import Kind
 from hma.runs import RunOptions
 from hma.runs.source import prepared_from
 from hma.training import Recipe, SilentProgress, UserRecipe, fit
-from hma.training.timing import Timing, interleave
+from hma.training.cost import Timing, interleave
 from hma.vote.config import VoteConfig
 
 SEED, REPEATS = 0, 5

@@ -10,7 +10,7 @@ from benchmarks.report import Row, Section
 from benchmarks.scaling import BASE
 from benchmarks.shapes import Head, build_head
 from benchmarks.steps import training_step
-from hma.training.timing import interleave
+from hma.training.cost import interleave
 
 MEMORIES = tuple(512 * 4**step for step in range(5))  # 512 .. 131,072
 QUICK_MEMORIES = (128, 512)

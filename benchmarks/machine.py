@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import hma
-from hma.training.machine import load, processor_name, usable_cores
+from hma.training.cost import load, processor_name, usable_cores
 
 CHECKOUT = Path(__file__).parents[1]
 

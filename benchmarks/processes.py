@@ -18,9 +18,8 @@ from benchmarks.scaling import BASE
 from benchmarks.shapes import Shape, build_head
 from benchmarks.steps import training_step
 from hma.attention.hma import HMA
+from hma.training.cost import usable_cores, using_threads
 from hma.training.devices import buffer_option
-from hma.training.machine import usable_cores
-from hma.training.timing import using_threads
 
 MOST = 8
 SECONDS = "seconds"

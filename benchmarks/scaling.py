@@ -10,8 +10,7 @@ from benchmarks.counts import step_multiply_adds
 from benchmarks.report import Row, Section
 from benchmarks.shapes import Shape, build_head
 from benchmarks.steps import training_step
-from hma.training.tensor_peak import peak_extra_bytes
-from hma.training.timing import interleave
+from hma.training.cost import interleave, peak_extra_bytes
 
 BASE = Shape(batch=128, features=128, label=32, classes=10, queue=512, slots_per_class=16)
 QUEUES = tuple(128 * 2**step for step in range(10))  # 128 .. 65,536

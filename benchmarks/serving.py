@@ -10,7 +10,7 @@ from benchmarks.report import Row, Section
 from benchmarks.shapes import VIT_SHAPE, build_head
 from hma.attention.hma import HMA
 from hma.extras import ensure_torchvision
-from hma.training.timing import Timing, interleave
+from hma.training.cost import Timing, interleave
 
 SHAPE = replace(VIT_SHAPE, batch=32)
 BACKBONE = "vit_base_patch32_224"

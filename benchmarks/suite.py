@@ -19,7 +19,7 @@ from benchmarks.report import Report, Section
 from benchmarks.scaling import scaling
 from benchmarks.serving import serving
 from hma.errors import UserError, wrong_choice
-from hma.training.timing import using_threads
+from hma.training.cost import using_threads
 
 BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
     {

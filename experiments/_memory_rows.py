@@ -13,7 +13,7 @@ from hma.metrics import recorded
 from hma.paper.rivals import cache, forest, prototypes
 from hma.paper.table import Row
 from hma.questions.audit import AUDIT
-from hma.training.auditing import audit_split
+from hma.training.evaluation import audit_split
 from hma.vote.config import VoteConfig
 
 MEASURED = "54d3a106"

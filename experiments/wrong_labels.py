@@ -42,7 +42,7 @@ from hma.paper.table import Budget, Job, Problem, Row, Table
 from hma.questions.suspects import PURPOSE, issues_of
 from hma.targets import YesNo
 from hma.training import Record, UserRecipe, all_logits, fit
-from hma.training.provenance import data_fingerprint
+from hma.training.identity import data_fingerprint
 from hma.vote.config import VoteConfig
 
 from .m1_tables import data as whole

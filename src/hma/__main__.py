@@ -2,26 +2,21 @@
 
 import sys
 
-from hma import loading
+from hma.extras import importing
 
 
 def main() -> None:
     """Run the command line; exit with 2 where the user can put something right."""
-    loading.begin()
     try:
-        from hma.cli import run
+        with importing():
+            from hma.cli import run
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("hma"):
             raise
-        sys.exit(_refuse(f"the command line needs {error.name}: pip install 'hma-torch[cli]'"))
-    finally:
-        loading.end()
+        remedy = "pip install 'hma-torch[cli]'"
+        print(f"hma: the command line needs {error.name}: {remedy}", file=sys.stderr)
+        sys.exit(2)
     run()
-
-
-def _refuse(message: str) -> int:
-    print(f"hma: {message}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Argument checks whose messages name the argument, the rule and the value received."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from hma.errors import UserError
 
 
 def expect_shape(name: str, tensor: Tensor, *shape: int | None) -> None:
@@ -21,6 +23,30 @@ def expect_shape(name: str, tensor: Tensor, *shape: int | None) -> None:
         wanted = ", ".join("*" if size is None else str(size) for size in shape)
         wanted += "," if len(shape) == 1 else ""
         raise ValueError(f"{name} must have shape ({wanted}), got {received}")
+
+
+def expect_whole(name: str, value: object, least: int) -> None:
+    """Raise unless ``value`` is a whole number of at least ``least``.
+
+    >>> expect_whole("k", 0, least=1)
+    Traceback (most recent call last):
+    hma.errors.UserError: k must be a whole number of at least 1, got 0
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def expect_number(name: str, value: float, rule: tuple[str, Callable[[float], bool]]) -> None:
+    """Raise unless ``value`` is what a rule says, in words and as a test.
+
+    >>> from hma.options.config import SHARE
+    >>> expect_number("dropout", 1.0, SHARE)
+    Traceback (most recent call last):
+    hma.errors.UserError: dropout must be at least 0 and below 1, got 1.0
+    """
+    says, holds = rule
+    if not holds(value):
+        raise UserError(f"{name} must be {says}, got {value}")
 
 
 def expect_images(images: Tensor, channels: int) -> None:

@@ -11,6 +11,24 @@ class UserError(ValueError):
     """What was asked cannot be done; the message says in one line what is wrong and what to do."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A run was asked to stop and did so after the step it was in.
+
+    Args:
+        message: One line for the person who asked.
+        signal_number: What asked.
+    """
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program ended by that signal."""
+        return 128 + self.signal_number
+
+
 def reason(error: BaseException) -> str:
     r"""Return what an error of another library says, in one line; its kind where it says nothing.
 

@@ -1,11 +1,16 @@
-"""Packages that only some parts need, imported when first used."""
+"""What is imported only when it is used: names of this package, and packages that are optional."""
 
+import ast
+import os
+import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import getsource
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from hma.errors import UserError
@@ -21,6 +26,62 @@ SCHEMAS = (
 )
 _declared: "list[torch.library.Library]" = []
 """Declarations last as long as the object that made them."""
+
+
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names are imported when used.
+
+    They are the names that the package imports under ``if TYPE_CHECKING``, where type checkers and
+    the documentation find them too.
+
+    Args:
+        package: Its ``__name__``.
+    """
+    module = sys.modules[package]
+    guarded = [node for node in ast.parse(getsource(module)).body if isinstance(node, ast.If)]
+    homes = {
+        alias.name: statement.module
+        for node in guarded
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for alias in statement.names
+    }
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
+        home = homes[name]
+        if home == package:
+            return import_module(f"{package}.{name}")
+        value = getattr(import_module(home), name)
+        setattr(module, name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(module), *homes})
+
+    return find, names
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Within the block, let Ctrl-C end the process with one line, as nothing has been done yet.
+
+    A program that handles Ctrl-C in its own way is left alone.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _end_at_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"hma: interrupted before anything was done\n")
+    os._exit(130)
 
 
 def needed(module: str, purpose: str, *, extra: str | None = None) -> Any:
@@ -60,13 +121,6 @@ def needed_beside_torchvision(module: str, purpose: str, *, extra: str | None = 
 def fabric_module() -> Any:
     """Return ``lightning.fabric``."""
     return needed_beside_torchvision("lightning.fabric", "training")
-
-
-def torchmetrics_classification() -> Any:
-    """Return ``torchmetrics.functional.classification``."""
-    return needed_beside_torchvision(
-        "torchmetrics.functional.classification", "scoring predictions"
-    )
 
 
 def ensure_torchvision() -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from hma.checks import expect_finite, expect_shape, expect_tensor, other_sizes
-from hma.config import ConfigError
 from hma.io.hub import HubMixin
 from hma.memory.attribution import ExactParts, Shares
 from hma.memory.growing import Growing, growing_names
@@ -36,6 +35,7 @@ from hma.memory.rows import (
     split_batch,
 )
 from hma.memory.slots import Examples, Start, find_prototypes, most_rows, slot_start
+from hma.options.config import ConfigError
 from hma.targets import Target
 
 Context = Literal["batch", "alone", "anchors"]

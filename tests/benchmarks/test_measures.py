@@ -13,7 +13,7 @@ from hma.attention.hma import HMA
 from hma.backbones import mlp
 from hma.errors import UserError
 from hma.training import Recipe
-from hma.training.timing import interleave, using_threads
+from hma.training.cost import interleave, using_threads
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])

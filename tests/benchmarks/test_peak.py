@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hma.training.tensor_peak import peak_extra_bytes
+from hma.training.cost import peak_extra_bytes
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
@@ -21,7 +21,7 @@ import torch
 
 torch.set_num_threads(1)
 from benchmarks.against_naive import classify_naively
-from hma.training.tensor_peak import peak_extra_bytes
+from hma.training.cost import peak_extra_bytes
 from benchmarks.shapes import GRAPH_SHAPE, build_head
 from benchmarks.steps import forget_gradients, training_step
 

@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from hma.cli import app
+
 
 @pytest.fixture(scope="module")
 def script(run_hma, tmp_path_factory):
@@ -58,11 +60,11 @@ def test_bash_falls_back_to_names_of_files_where_nothing_is_offered(script):
 
 
 def test_every_command_can_be_completed_in_every_shell(run_hma):
-    from hma.cli import COMMANDS
-
+    commands = [name for name in app if not name.startswith("-")]
+    assert "train" in commands
     for shell in ("bash", "zsh", "fish"):
         said = run_hma("completion", shell).out
-        assert all(command.__name__ in said for command in COMMANDS), shell
+        assert all(command in said for command in commands), shell
 
 
 def test_zsh_finds_the_function_in_the_file_of_its_name(run_hma):

@@ -128,7 +128,7 @@ def test_context_batch_lets_a_row_see_its_neighbours():
     assert not np.allclose(model.predict_proba(IRIS[order])[:1], alone, rtol=0, atol=1e-6)
     with pytest.warns(OrderedRowsWarning, match="these rows come in an order") as noted:
         model.predict(IRIS)  # setosa, then versicolor, then virginica
-    assert [Path(one.filename).name for one in noted] == ["classifier.py"]
+    assert [Path(one.filename).name for one in noted] == ["estimators.py"]
     assert MemoryClassifier().context == "alone"
 
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 from torch import nn
 
-from hma.config import ConfigError
 from hma.errors import UserError
 from hma.estimator import MemoryClassifier
 from hma.estimator.options import config_of
+from hma.options.config import ConfigError
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 

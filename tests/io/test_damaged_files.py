@@ -19,12 +19,12 @@ from torch import nn
 import hma
 from hma.attention.config import HMAConfig
 from hma.backbones import mlp
-from hma.config import ConfigError
 from hma.data import open_source, prepare
 from hma.errors import UserError
 from hma.estimator import MemoryClassifier
 from hma.io.json_files import SEAL, write_json
 from hma.methods import with_memory
+from hma.options.config import ConfigError
 from hma.runs.answers import evaluate
 from hma.runs.deployment import MEMORY, PLAIN
 from hma.runs.folder import Run

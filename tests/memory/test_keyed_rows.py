@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hma import HMA, HMAConfig, VotingMemory
-from hma.config import ConfigError
 from hma.memory.rows import KeyedRows, MemoryRows
+from hma.options.config import ConfigError
 from hma.targets import Classes, Number
 
 BATCHES = st.lists(st.lists(st.integers(0, 9), max_size=7), max_size=7)

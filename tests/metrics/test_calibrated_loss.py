@@ -4,9 +4,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from hma.metrics import METRICS, temperature_for
+from hma.options.recipe import Recipe, UserRecipe
 from hma.targets import Classes, Number
 from hma.training.loop import selecting_metric
-from hma.training.recipe import Recipe, UserRecipe
 
 
 def test_it_is_the_mean_loss_of_the_cooled_logits():

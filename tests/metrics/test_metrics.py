@@ -11,6 +11,7 @@ from sklearn import metrics as oracle
 
 from hma.data import InMemory, Task
 from hma.errors import UserError
+from hma.extras import needed_beside_torchvision
 from hma.metrics import METRICS, metric_for, recorded, scores
 from hma.targets import Classes, Number, SoftClasses, YesNo
 
@@ -70,6 +71,37 @@ def test_weighted_yes_no_scores_are_scikit_learns_with_sample_weights(seed, rows
         found = METRICS[name].weighted(logits, y, YesNo(labels))(weights)
         expected = [over_defined(score, logits, y, column) for column in weights.T]
         np.testing.assert_allclose(found, expected)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    seed=st.integers(0, 10**6), rows=st.integers(2, 200), classes=st.integers(2, 6),
+    strength=st.sampled_from([-9.0, 0.0, 1.0, 9.0]), rounded=st.booleans(),
+)  # fmt: skip
+def test_scores_of_classes_are_those_of_torchmetrics_to_the_last_bit(
+    seed, rows, classes, strength, rounded
+):
+    """Epochs are selected by them, so records of one table must be computed alike."""
+    metrics = needed_beside_torchvision("torchmetrics.functional.classification", "the oracle")
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(classes, (rows,), generator=generator)
+    y[:2] = torch.tensor([0, 1])
+    logits = torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    logits += strength * torch.nn.functional.one_hot(y, classes)
+    logits = logits.round() if rounded else logits
+    found = scores(logits, y, ["matthews", "auroc"])
+    said = logits.argmax(1)
+    if len(said.unique()) > 1:
+        oracle = metrics.multiclass_matthews_corrcoef(said, y, num_classes=classes)
+        assert found["matthews"] == float(oracle)
+    chances = logits.log_softmax(1)
+    sure = {1: logits[:, 1] - logits[:, 0]} if classes == 2 else dict(enumerate(chances.T))
+    each = []
+    for label in sure.keys() & set(y.tolist()):
+        rank = torch.unique(sure[label], return_inverse=True)[1].double()
+        rank /= max(float(rank.max()), 1.0)  # from 0 to 1: anything else would be squashed
+        each.append(float(metrics.binary_auroc(rank, (y == label).long())))
+    assert found["auroc"] == sum(each) / len(each)
 
 
 def test_precision_at_the_share_of_yes_looks_at_as_many_rows_as_have_it():

@@ -6,10 +6,10 @@ import pytest
 import torch
 from silent_board import Silence
 
-from hma.config import ConfigError
 from hma.errors import UserError
 from hma.methods import erm
 from hma.methods.simple import neighbours
+from hma.options.config import ConfigError
 from hma.paper.cells import Ended, Moved, absent_data, measure, run, work
 from hma.paper.results import Failure
 from hma.paper.table import Cell, Row

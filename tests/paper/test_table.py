@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from hma.config import ConfigError
 from hma.errors import UserError
+from hma.options.config import ConfigError
 from hma.paper.table import Cell, Row
 
 

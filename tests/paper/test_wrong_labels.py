@@ -13,7 +13,7 @@ from experiments.wrong_labels import TABLE, changed_rows, record_of, with_change
 from hma.data import InMemory, Task
 from hma.paper.cells import measure
 from hma.paper.table import Cell, Problem
-from hma.training.provenance import data_fingerprint
+from hma.training.identity import data_fingerprint
 
 ROWS, CLASSES, SEED = 60, 3, 4
 

@@ -12,9 +12,9 @@ from read_designs import READS
 from torch import nn
 
 import hma
-from hma.config import ConfigError
 from hma.memory.rows import MemoryRows
 from hma.metrics import scores
+from hma.options.config import ConfigError
 from hma.questions.audit import Audit, Change
 from hma.vote.search import BestRows
 

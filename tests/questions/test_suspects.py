@@ -10,8 +10,8 @@ from torch import nn
 
 import hma
 from hma import HMA, HMAConfig, VoteConfig, VotingMemory, suspects
-from hma.config import ConfigError
 from hma.errors import UserError
+from hma.options.config import ConfigError
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.targets.target import NO_VOTE
 from hma.vote.search import BestRows

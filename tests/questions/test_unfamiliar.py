@@ -8,7 +8,7 @@ from torch import nn
 
 import hma
 from hma import HMAConfig, VoteConfig, VotingMemory
-from hma.config import ConfigError
+from hma.options.config import ConfigError
 from hma.questions.unfamiliar import doubt, energy, unfamiliarity
 from hma.vote.search import BestRows
 

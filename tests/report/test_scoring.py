@@ -13,7 +13,7 @@ from sklearn.metrics import confusion_matrix
 
 from hma.errors import UserError
 from hma.metrics import METRICS
-from hma.metrics.resampling import resampled
+from hma.metrics.resampling import resample_counts
 from hma.report.run_report import MEMORY, PLAIN
 from hma.report.scoring import Answers, compare, shown_metrics
 from hma.targets import Classes, Number, YesNo
@@ -178,7 +178,7 @@ def test_metrics_of_resamples_are_scikit_learns_of_the_repeated_rows(
     logits = torch.from_numpy(log_probabilities(generator, rows, classes, steps))
     sure = logits.log_softmax(dim=1).numpy()
     labels = generator.integers(classes, size=rows)
-    (counts,) = resampled(rows, 3, seed)
+    (counts,) = resample_counts(rows, 3, seed)
     counts[:, 0] = 1  # the rows themselves
     for name, metric in metrics_of(logits, torch.from_numpy(labels), headline).items():
         values = metric(counts)

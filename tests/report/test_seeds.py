@@ -10,8 +10,7 @@ import torch
 from browser import needs_chromium, opened
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, root_mean_squared_error
 
-from hma.cli.show_seeds import seed_tables
-from hma.cli.terminal import Terminal
+from hma.cli.show import Terminal, seed_tables
 from hma.metrics import METRICS
 from hma.metrics.resampling import Interval
 from hma.report.page import render, write_page

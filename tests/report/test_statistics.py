@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hma.extras import torchmetrics_classification
+from hma.extras import needed_beside_torchvision
 from hma.metrics import resampling
-from hma.metrics.resampling import bootstrap, percentile_interval, resampled
+from hma.metrics.resampling import bootstrap, percentile_interval, resample_counts
 from hma.report.statistics import bootstrap_over_seeds, calibration, mcnemar, paired_t_test, wilson
 
 
@@ -55,22 +55,22 @@ def test_mcnemar_does_not_care_which_is_first():
 @settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 5))
 def test_every_resample_draws_as_many_rows_as_there_are(rows, resamples, seed):
-    counts = np.concatenate(list(resampled(rows, resamples, seed)), axis=1)
+    counts = np.concatenate(list(resample_counts(rows, resamples, seed)), axis=1)
     assert counts.shape == (rows, resamples)
     assert (counts.sum(axis=0) == rows).all()
 
 
 def test_memory_limits_do_not_change_the_draws(monkeypatch):
-    whole = np.concatenate(list(resampled(7, 50, seed=1)), axis=1)
+    whole = np.concatenate(list(resample_counts(7, 50, seed=1)), axis=1)
     monkeypatch.setattr(resampling, "CHUNK", 20)
-    parts = list(resampled(7, 50, seed=1))
+    parts = list(resample_counts(7, 50, seed=1))
     assert len(parts) > 1
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
 
 
 def test_resampling_needs_rows():
     with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
-        list(resampled(0, 5, seed=0))
+        list(resample_counts(0, 5, seed=0))
 
 
 def test_the_bootstrap_of_a_share_has_the_percentiles_of_the_binomial():
@@ -216,7 +216,8 @@ def test_calibration_error_is_that_of_torchmetrics(rows, classes, seed):
     generator = np.random.default_rng(seed)
     probabilities = generator.dirichlet(np.ones(classes), rows)
     labels = generator.integers(classes, size=rows)
-    oracle = torchmetrics_classification().multiclass_calibration_error(
+    metrics = needed_beside_torchvision("torchmetrics.functional.classification", "the oracle")
+    oracle = metrics.multiclass_calibration_error(
         torch.tensor(probabilities), torch.tensor(labels), num_classes=classes, n_bins=15, norm="l1"
     )
     assert calibration(probabilities, labels).error == pytest.approx(float(oracle), abs=1e-5)

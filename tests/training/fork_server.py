@@ -17,7 +17,7 @@ import torch
 from training_cases import EVERYTHING, memory_learner, quietly, small_task
 
 from hma.errors import UserError
-from hma.extras import fabric_module, torchmetrics_classification
+from hma.extras import fabric_module
 from hma.training import Interrupted, Recipe
 from hma.training.log import TensorBoardLog
 
@@ -83,7 +83,6 @@ if __name__ == "__main__":
     warnings.simplefilter("error")
     torch.set_num_threads(int(os.environ.get("HMA_TEST_THREADS", "1")))  # as in the test
     fabric_module()
-    torchmetrics_classification()
     folder = Path(sys.argv[1])
     TensorBoardLog(folder).close()  # for its imports
     serve()

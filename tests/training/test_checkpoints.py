@@ -29,7 +29,7 @@ from hma.training import Interrupted, Record
 from hma.training import checkpoints as checkpoints_module
 from hma.training import record as record_module
 from hma.training.checkpoints import Checkpoint, Checkpoints
-from hma.training.folder import RunFolder
+from hma.training.run_folder import RunFolder
 
 EVERY_THIRD = {"checkpoint_every_seconds": 1e9, "checkpoint_every_steps": 3}
 RECIPE = replace(EVERYTHING, epochs=4, patience=None, **EVERY_THIRD)

@@ -13,7 +13,7 @@ from hma.methods.simple import NoSimpleRowError, boosting, kernel, logistic, nei
 from hma.paper.rivals import cache, forest, prototypes
 from hma.targets import Classes
 from hma.training import Recipe, Record
-from hma.training.kept_weights import load_weights
+from hma.training.run_folder import load_weights
 
 RECIPE = Recipe(epochs=3)
 METHODS = {

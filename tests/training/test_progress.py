@@ -17,12 +17,11 @@ from hma.training import (
     RichProgress,
     SilentProgress,
     between_steps,
-    counted,
     progress_for_terminal,
+    progress_ticker,
 )
-from hma.training.between_steps import BetweenSteps
+from hma.training.between_steps import BetweenSteps, StopRequests
 from hma.training.devices import fabric_for
-from hma.training.interruption import StopRequests
 from hma.training.log import TensorBoardLog
 from hma.training.loop import Training
 
@@ -101,7 +100,7 @@ def test_progress_log_and_checkpoints_are_told_by_the_clock_not_by_the_step():
     )  # fmt: skip
     for _ in range(10_000):  # ten seconds of steps of a millisecond
         training.standing.step += 1
-        between.do_what_is_due()
+        between.run_callbacks()
         clock.now += 0.001
     assert len(of_kind(told, "update")) == pytest.approx(
         10 / between_steps.SHOW_EVERY_SECONDS, abs=1
@@ -130,7 +129,7 @@ def test_checkpoints_take_at_most_a_twentieth_of_the_time(takes, every, share):
     step = 0.01 if every else 0.001
     while clock.now < 1400.0 and len(saved) < 1000:
         training.standing.step += 1
-        between.do_what_is_due()
+        between.run_callbacks()
         clock.now += step
     assert takes * len(saved) / (clock.now - 1000.0) == pytest.approx(share, rel=0.1)
 
@@ -215,12 +214,12 @@ def test_a_short_run_writes_no_line():
 
 def test_what_is_counted_begins_with_the_first_tick_and_ends_after_an_error():
     told = Told()
-    with counted(told, "encoding"):
+    with progress_ticker(told, "encoding"):
         pass
     assert told.events == []
 
     def broken():
-        with counted(told, "encoding") as tick:
+        with progress_ticker(told, "encoding") as tick:
             tick(3, 10)
             tick(1 // 0, 10)
 

@@ -13,7 +13,7 @@ from training_cases import EVERYTHING, memory_learner, plain_learner, quietly, s
 import hma
 from hma.data import InMemory
 from hma.training import Record, evaluate
-from hma.training.provenance import data_fingerprint, git_commit
+from hma.training.identity import data_fingerprint, git_commit
 from hma.training.record import MACHINE_FIELDS
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from training_cases import (
 
 from hma.errors import UserError
 from hma.training import Interrupted, Record
-from hma.training.folder import RunFolder
+from hma.training.run_folder import RunFolder
 from hma.vote.config import VoteConfig
 
 

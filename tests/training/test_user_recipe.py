@@ -9,13 +9,12 @@ from torch.nn.functional import cross_entropy
 from training_cases import memory_learner, quietly, small_task
 
 from hma import HMA, HMAConfig, VotingMemory
-from hma.config import ConfigError
 from hma.metrics import temperature_for
+from hma.options.config import ConfigError
 from hma.targets import Classes, Number
 from hma.training import Recipe, UserRecipe, curve_note
-from hma.training.calibration import cool
-from hma.training.optimizer import make_optimizer
-from hma.training.schedule import learning_rate
+from hma.training.loop import apply_temperature
+from hma.training.optimizer import learning_rate, make_optimizer
 
 
 def test_all_factors_at_one_are_one_group_in_the_order_of_the_module():
@@ -88,7 +87,7 @@ def test_a_temperature_is_the_minimum_of_its_cost():
     ):
         model.eval().remember(torch.randn(6, 4), torch.arange(6) % 3, ids=torch.arange(6))
         before = model(x)
-        cool(model, 2.0)
+        apply_temperature(model, 2.0)
         torch.testing.assert_close(model(x).log_softmax(dim=1), (before / 2).log_softmax(dim=1))
 
 

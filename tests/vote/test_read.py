@@ -9,7 +9,7 @@ from vote_by_hand import TARGETS, WIDTH, answer, labels_of, name_of, shares
 
 import hma
 from hma import VoteConfig, VotingMemory
-from hma.config import ConfigError
+from hma.options.config import ConfigError
 from hma.targets import Classes
 from hma.targets.target import NO_VOTE
 from hma.vote.search import BestRows

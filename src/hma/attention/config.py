@@ -3,9 +3,17 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from hma.config import POSITIVE, SHARE, WEIGHT, Config, ConfigError, Rule, at_least
 from hma.errors import wrong_choice
-from hma.memory.slots import SlotInit
+from hma.options.config import (
+    POSITIVE,
+    SHARE,
+    WEIGHT,
+    Config,
+    ConfigError,
+    Rule,
+    SlotInit,
+    at_least,
+)
 
 QueueLabels = Literal["live", "frozen"]
 Scale = Literal["head", "token"]
@@ -35,7 +43,7 @@ class HMAConfig(Config):
     Example:
         >>> HMAConfig(num_heads=0, context="alnoe")
         Traceback (most recent call last):
-        hma.config.ConfigError: HMAConfig cannot run:
+        hma.options.config.ConfigError: HMAConfig cannot run:
           - num_heads must be at least 1, got 0
           - context must be one of 'batch', 'alone', 'anchors', got 'alnoe'; did you mean 'alone'?
     """

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from hma.config import ConfigError
 from hma.memory.distributed import gather_rows, rank
 from hma.memory.memories import LearnedRows
 from hma.memory.rows import MemoryQueue
+from hma.options.config import ConfigError
 from hma.targets import UNKNOWN, Number, Target
 
 if TYPE_CHECKING:

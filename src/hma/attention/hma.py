@@ -19,7 +19,6 @@ from hma.attention.reads import (
 )
 from hma.attention.tokens import LabelTokens
 from hma.checks import expect_shape, expect_tensor, feature_dim_of
-from hma.config import ConfigError
 from hma.errors import wrong_choice
 from hma.memory.attribution import ExactParts, Shares
 from hma.memory.locking import reads, writes
@@ -27,6 +26,7 @@ from hma.memory.memories import Memories, MemoryState, copy_memories
 from hma.memory.projected import Weights
 from hma.memory.rows import MemoryRows
 from hma.model import Context, MemoryModel, Output, Trace
+from hma.options.config import ConfigError
 from hma.targets import Target, one_target
 
 

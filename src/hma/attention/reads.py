@@ -15,7 +15,7 @@ from hma.memory.distributed import draw_shared_number
 from hma.memory.memories import LearnedRows, Memories, StoredRows
 from hma.memory.projected import Nearest, Projected, Weights, split_columns
 from hma.memory.rows import MemoryQueue
-from hma.memory.slots import SlotInit
+from hma.options.config import SlotInit
 from hma.targets import Target
 
 

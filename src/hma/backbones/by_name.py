@@ -13,15 +13,15 @@ from hma.backbones.named_backbone import (
     BackboneRequest,
     Described,
     ImagesWanted,
-    Kind,
     NamedBackbone,
-    Pool,
     PromptKind,
     TextVector,
     Tuning,
 )
 from hma.backbones.weights import expect_weights_file, load_weights, read_weights
 from hma.errors import UserError
+from hma.options.preparation import Kind
+from hma.options.run import Pool
 
 MODULES = (
     "mlp",

@@ -7,12 +7,13 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from hma.backbones.named_backbone import NamedBackbone, Pool, TextVector
+from hma.backbones.named_backbone import NamedBackbone, TextVector
 from hma.backbones.weights import load_weights, part_of_state, read_weights
 from hma.errors import UserError, wrong_choice
 from hma.extras import needed
 from hma.io.encoder_files import load_encoder
 from hma.io.json_files import read_json
+from hma.options.run import Pool
 
 MODULES = "modules.json"
 """Where sentence-transformers lists what makes one vector of a text."""

@@ -2,17 +2,15 @@
 
 import errno
 import sys
+from typing import Literal
 
 from cyclopts import App, CycloptsError
 
 import hma
 from hma.cli.answer import evaluate, predict
 from hma.cli.audit import audit
-from hma.cli.common_options import CommonFirst
-from hma.cli.completion import completion
 from hma.cli.explain import explain
-from hma.cli.living import forget, remember
-from hma.cli.memory import memory
+from hma.cli.memory import forget, memory, remember
 from hma.cli.option_problems import expect_usable, in_words
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
@@ -22,13 +20,11 @@ from hma.cli.run import tables
 from hma.cli.search import search
 from hma.cli.serve import serve
 from hma.cli.suspects import suspects
-from hma.cli.train import COMMON_OF_TRAIN, train
-from hma.config import ConfigError
-from hma.errors import UserError, printable
-from hma.io.checkpoint import CheckpointError
-from hma.training import Interrupted
+from hma.cli.train import train_app
+from hma.errors import Interrupted, UserError, printable
+from hma.options.config import ConfigError
 
-MISTAKES = (UserError, ConfigError, CheckpointError, FileExistsError, FileNotFoundError)
+MISTAKES = (UserError, ConfigError, FileExistsError, FileNotFoundError)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 NO_PLACE = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
@@ -41,20 +37,32 @@ app = App(
     print_error=False,
     suppress_keyboard_interrupt=False,  # so that an interrupted run can say how to continue
 )
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Print what lets a shell complete commands, options and their choices.
+
+    bash: ``hma completion bash >> ~/.bash_completion``; zsh: into a file _cyclopts_hma in
+    a folder of $fpath; fish: ``hma completion fish > ~/.config/fish/completions/hma.fish``. A new
+    shell knows it.
+
+    Parameters
+    ----------
+    shell
+        Which shell.
+    """
+    print(app.generate_completion(shell=shell).rstrip("\n"))
+    if shell == "bash":  # where it has nothing to offer, as for SOURCE: names of files
+        print("complete -o default -F _hma hma")
+
+
 COMMANDS = (
-    *(quickstart, train, evaluate, predict, explain, audit, report),
+    *(quickstart, train_app, evaluate, predict, explain, audit, report),
     *(remember, forget, memory, suspects, serve),
-    *(tables, run_command, search, completion),
+    *(tables, run_command, search, results, completion),
 )
 for command in COMMANDS:
-    if command is train:
-        long = CommonFirst(name="train")
-        long.common = COMMON_OF_TRAIN
-        long.default(train)
-        app.command(long)
-    else:
-        app.command(command, name=command.__name__)
-app.command(results)
+    app.command(command, name=None if isinstance(command, App) else command.__name__)
 
 
 def run() -> None:

@@ -1,23 +1,18 @@
 """``hma evaluate`` and ``hma predict``: what a trained run says of new rows."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hma.cli.opening import Encoding, opened_run
-from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_file
-from hma.cli.show import row_name, score_table
-from hma.cli.terminal import Terminal, warnings_as_lines
-from hma.data import Source, labelled_rows
-from hma.runs import Run, Which
-from hma.runs.answers import ENDINGS
-from hma.runs.answers import evaluate as evaluate_run
-from hma.runs.answers import predict as predict_run
-from hma.runs.coverage import Covered
-from hma.runs.source import rows_for, rows_trained_on
-from hma.training import counted, progress_for_terminal
+from hma.cli.arguments import Encoding, at_least, open_run, output_file
+from hma.extras import importing
+from hma.options.run import Which
+
+if TYPE_CHECKING:
+    from hma.cli.show import Terminal
+    from hma.data import Source
+    from hma.runs import Run
 
 
 def evaluate(
@@ -47,7 +42,14 @@ def evaluate(
     seed
         Of a run with several seeds, which one to ask; the first if not given.
     """
-    opened = opened_run(run, seed)
+    with importing():
+        from hma.cli.show import Terminal, row_name, score_table
+        from hma.data import labelled_rows
+        from hma.runs.answers import evaluate as evaluate_run
+        from hma.runs.source import rows_for, rows_trained_on
+        from hma.training import progress_for_terminal
+
+    opened = open_run(run, seed)
     rows = rows_for(
         opened,
         source,
@@ -119,8 +121,16 @@ def predict(
         label in the column labels, or its number between two more, and call rows 'unknown' that are
         less familiar to the memory than that share of them.
     """
+    with importing():
+        from hma.cli.show import Terminal, warnings_as_lines
+        from hma.runs.answers import ENDINGS
+        from hma.runs.answers import predict as predict_run
+        from hma.runs.coverage import Covered
+        from hma.runs.source import rows_for
+        from hma.training import progress_for_terminal, progress_ticker
+
     output = output_file(output, overwrite=overwrite, endings=ENDINGS)
-    opened = opened_run(run, seed)
+    opened = open_run(run, seed)
     rows = rows_for(
         opened, source, skip_bad_files=skip_bad_files, labelled=False, encoding=encoding
     )
@@ -130,7 +140,10 @@ def predict(
     if coverage is not None:
         covered = Covered(opened, coverage, **how, progress=progress_for_terminal(lines=True))
     how |= {"batch_size": batch_size, "covered": covered}
-    with counted(progress_for_terminal(lines=True), "predicting") as tick, warnings_as_lines():
+    with (
+        progress_ticker(progress_for_terminal(lines=True), "predicting") as tick,
+        warnings_as_lines(),
+    ):
         for done in predict_run(opened, rows, output, **how):
             tick(done, len(rows))
     terminal.say(f"wrote {done} predictions to {output}")
@@ -141,7 +154,7 @@ def predict(
     _tell_ignored(terminal, opened, rows)
 
 
-def _tell_ignored(terminal: Terminal, run: Run, rows: Source) -> None:
+def _tell_ignored(terminal: "Terminal", run: "Run", rows: "Source") -> None:
     for note in run.preparation.notes(rows):
         terminal.say(note)
     if rows.skipped:

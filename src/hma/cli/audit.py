@@ -2,18 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.opening import Encoding, opened_run
-from hma.cli.terminal import Terminal
-from hma.data import Source
-from hma.questions.audit import Audit
-from hma.runs import Run
-from hma.runs.audits import AUDITS, audit_run, audit_source
-from hma.runs.source import rows_for, rows_trained_on
-from hma.training import Progress, progress_for_terminal
+from hma.cli.arguments import Encoding, open_run
+from hma.extras import importing
+
+if TYPE_CHECKING:
+    from hma.data import Source
+    from hma.questions.audit import Audit
+    from hma.runs import Run
+    from hma.training import Progress
 
 
 def audit(
@@ -43,7 +43,13 @@ def audit(
     seed
         Of a run with several seeds, which one to ask; the first if not given.
     """
-    opened = opened_run(run, seed)
+    with importing():
+        from hma.cli.show import Terminal
+        from hma.runs.audits import AUDITS, audit_run
+        from hma.runs.source import rows_for
+        from hma.training import progress_for_terminal
+
+    opened = open_run(run, seed)
     progress = progress_for_terminal(lines=True)
     notes: list[str] = []
     if data is None:
@@ -62,8 +68,11 @@ def audit(
 
 
 def _of_other_rows(
-    run: Run, rows: Source, progress: Progress
-) -> tuple[dict[str, Audit], list[str]]:
+    run: "Run", rows: "Source", progress: "Progress"
+) -> tuple[dict[str, "Audit"], list[str]]:
+    from hma.runs.audits import audit_source
+    from hma.runs.source import rows_trained_on
+
     found = audit_source(run, rows, progress)
     known = rows_trained_on(run, rows)
     notes = [*run.preparation.notes(rows)]

@@ -13,7 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hma.cli.terminal import Terminal
+from hma.cli.show import Terminal
 
 if TYPE_CHECKING:
     from hma.paper.cells import Board, Ended, Moved

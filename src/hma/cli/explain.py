@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-from rich.table import Table
 
-from hma.cli.opening import Encoding, opened_run
-from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_file
-from hma.cli.terminal import Terminal
-from hma.io.files import atomic_write
-from hma.report.numbers import percent
-from hma.runs.explanation import RowExplanation, as_page, explain_row
-from hma.runs.source import rows_for
+from hma.cli.arguments import Encoding, at_least, open_run, output_file
+from hma.extras import importing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hma.runs.explanation import RowExplanation
 
 
 def explain(
@@ -55,9 +53,15 @@ def explain(
     seed
         Of a run with several seeds, which one to explain; the first if not given.
     """
+    with importing():
+        from hma.cli.show import Terminal
+        from hma.io.files import atomic_write
+        from hma.runs.explanation import as_page, explain_row
+        from hma.runs.source import rows_for
+
     if output is not None:
         output = output_file(output, overwrite=overwrite)
-    opened = opened_run(run, seed)
+    opened = open_run(run, seed)
     rows = rows_for(opened, source, labelled=False, encoding=encoding)
     found = explain_row(opened, rows, index, top=top, context=context)
     terminal = Terminal()
@@ -71,7 +75,9 @@ def explain(
         terminal.say(f"wrote {output}")
 
 
-def _tables(found: RowExplanation) -> Iterator[Table]:
+def _tables(found: "RowExplanation") -> Iterator["Table"]:
+    from hma.report.numbers import percent
+
     if found.adds_up:
         title, first, number = f"What {found.explained} is the sum of", "part", "puts in"
     else:
@@ -96,7 +102,9 @@ def _tables(found: RowExplanation) -> Iterator[Table]:
     yield looked
 
 
-def _table(title: str, first: str, number: str) -> Table:
+def _table(title: str, first: str, number: str) -> "Table":
+    from rich.table import Table
+
     table = Table(title=title)
     for name in (first, number, "label", "what"):
         table.add_column(name, justify="right" if name == number else "left")

@@ -1,24 +1,133 @@
-"""``hma memory``: what a run's memory holds, its versions, and an earlier one brought back."""
+"""``hma remember``, ``hma forget`` and ``hma memory``: teach a memory, shrink it, look into it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table
 
-from hma.cli.opening import Encoding, opened_run
-from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_file
-from hma.cli.show_versions import history_table, tell_version
-from hma.cli.terminal import Terminal
+from hma.cli.arguments import Encoding, at_least, open_run, output_file
 from hma.errors import UserError
-from hma.report.numbers import counted
-from hma.runs.living import LivingMemory
-from hma.runs.memory_search import Found, search, write_rows
-from hma.runs.source import rows_for
-from hma.training import progress_for_terminal
+from hma.extras import importing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hma.runs.memory_search import Found
 
 SHOWN = 20
+"""Rows that are printed unless more are asked for."""
+MOST_DIGITS = 60
+"""Of a number that is looked up at all."""
+
+
+def remember(
+    run: Path,
+    source: str,
+    *,
+    new_classes: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    target: tuple[str, ...] = (),
+    note: str = "",
+    skip_missing_labels: bool = False,
+    skip_bad_files: bool = False,
+    encoding: Encoding = None,
+    seed: int | None = None,
+) -> None:
+    """Teach a run's memory more rows, without training; they vote at once.
+
+    Every change is a version of its own: hma memory RUN --history lists them, --restore brings one
+    back. Rows that the memory holds already are left out.
+
+    Parameters
+    ----------
+    run
+        A folder that hma train wrote.
+    source
+        Labelled rows of the same kind as at training: anything that hma train takes.
+    new_classes
+        Let classes in that training never saw; the vote answers for them.
+    yes
+        Teach rows that are validation or test rows of the run as well; scores, audits and promises
+        leave them out from then on.
+    target
+        Columns of the labels; those of training if not given.
+    note
+        A line to keep with the version.
+    skip_missing_labels
+        Leave out rows without a label.
+    skip_bad_files
+        Leave out images that cannot be read, and count them.
+    seed
+        Of a run with several seeds, which one to teach; the first if not given.
+    """
+    with importing():
+        from hma.cli.show import Terminal, tell_version
+        from hma.runs.living import LivingMemory
+        from hma.runs.source import rows_for
+        from hma.training import progress_for_terminal
+
+    opened = open_run(run, seed)
+    rows = rows_for(
+        opened,
+        source,
+        labelled=True,
+        target=target,
+        skip_missing_labels=skip_missing_labels,
+        skip_bad_files=skip_bad_files,
+        encoding=encoding,
+    )
+    terminal = Terminal()
+    memory = LivingMemory.open(opened, terminal.say, progress_for_terminal(lines=True))
+    version = memory.remember(rows, new_classes=new_classes, yes=yes, note=note, name=source)
+    for line in opened.preparation.notes(rows):
+        terminal.say(line)
+    if rows.skipped:
+        terminal.say(f"left out {len(rows.skipped)} unreadable files")
+    tell_version(terminal, version)
+
+
+def forget(
+    run: Path,
+    *,
+    ids: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    where: str | None = None,
+    label: Annotated[str | None, Parameter(name="--class")] = None,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    note: str = "",
+    seed: int | None = None,
+) -> None:
+    """Take rows out of a run's memory: they vote no longer, and what remains of them is said.
+
+    Parameters
+    ----------
+    run
+        A folder that hma train wrote.
+    ids
+        Ids of rows, as hma memory RUN lists them, such as 3,17.
+    where
+        Tables: a condition on columns, such as "city == 'Oslo' and age >= 65".
+    label
+        A class, all of whose rows go.
+    yes
+        Go on where no row of a class would be left, or none at all.
+    note
+        A line to keep with the version.
+    seed
+        Of a run with several seeds, which one; the first if not given.
+    """
+    with importing():
+        from hma.cli.show import Terminal, tell_version
+        from hma.runs.living import LivingMemory
+        from hma.training import progress_for_terminal
+
+    opened = open_run(run, seed)
+    terminal = Terminal()
+    memory = LivingMemory.open(opened, terminal.say, progress_for_terminal(lines=True))
+    chosen = _numbers(ids) if ids else None
+    version = memory.forget(ids=chosen, where=where, label=label, yes=yes, note=note)
+    tell_version(terminal, version)
+    terminal.say(f"what remains: {version.remains}")
+    terminal.say("earlier versions keep the rows on disk, for hma memory --restore")
 
 
 def memory(
@@ -63,10 +172,18 @@ def memory(
     seed
         Of a run with several seeds, which one; the first if not given.
     """
+    with importing():
+        from hma.cli.show import Terminal, history_table, tell_version
+        from hma.report.numbers import counted
+        from hma.runs.living import LivingMemory
+        from hma.runs.memory_search import search, write_rows
+        from hma.runs.source import rows_for
+        from hma.training import progress_for_terminal
+
     if output is not None:
         output = output_file(output, overwrite=overwrite, endings=(".csv",))
     terminal, progress = Terminal(), progress_for_terminal(lines=True)
-    opened = opened_run(run, seed)
+    opened = open_run(run, seed)
     held = LivingMemory.open(opened, terminal.say, progress)
     searching = label is not None or like is not None or deciding or output is not None
     if history + (restore is not None) + searching > 1:
@@ -90,7 +207,9 @@ def memory(
             terminal.print(_table(found, opened.living.number))
 
 
-def _table(found: Found, version: int) -> Table:
+def _table(found: "Found", version: int) -> "Table":
+    from rich.table import Table
+
     shown = f"{len(found.rows)} of {found.of} rows of the memory, version {version}"
     table = Table(title=f"{shown}{'; ' if found.note else ''}{found.note}")
     for name in found.header:
@@ -98,3 +217,11 @@ def _table(found: Found, version: int) -> Table:
     for line in found.lines():
         table.add_row(*line)
     return table
+
+
+def _numbers(texts: tuple[str, ...]) -> list[int]:
+    """Return ids that are written with commas, or one by one."""
+    parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    if wrong := [part for part in parts if not part.isdecimal() or len(part) > MOST_DIGITS]:
+        raise UserError(f"--ids must be whole numbers such as 3,17, got {wrong[0][:60]!r}")
+    return [int(part) for part in parts]

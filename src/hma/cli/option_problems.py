@@ -14,8 +14,8 @@ from cyclopts.exceptions import (
 )
 from docstring_parser import parse
 
-from hma.config import ConfigError
 from hma.errors import UserError, reason, wrong_choice
+from hma.options.config import ConfigError
 
 KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "yes or no"}
 
@@ -81,16 +81,6 @@ def _written(argument: Argument) -> str:
     """Return how an argument is written."""
     name = argument.name.lstrip("-").upper()
     return name if argument.field_info.is_positional else f"{argument.name} {name}"
-
-
-def at_least(least: int) -> Callable[[Any, int | None], None]:
-    """Return a validator of whole numbers for :class:`cyclopts.Parameter`."""
-
-    def check(kind: Any, value: int | None) -> None:
-        if value is not None and value < least:
-            raise ValueError(f"must be at least {least}, got {value}")
-
-    return check
 
 
 def _plain(argument: Argument, error: CycloptsError | None = None) -> str:

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table
 
-from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_folder
-from hma.cli.terminal import Terminal
-from hma.quickstart import take_tour
-from hma.quickstart.step import Line, Step
-from hma.quickstart.tour import PAGE, RECORD
-from hma.report.numbers import counted
-from hma.training import progress_for_terminal
+from hma.cli.arguments import at_least, output_folder
+from hma.extras import importing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hma.quickstart.step import Line, Step
 
 
 def quickstart(
@@ -34,10 +32,16 @@ def quickstart(
     folder
         Where runs, files, the record and the page go; one that holds anything else is refused.
     """
+    with importing():
+        from hma.cli.show import Terminal
+        from hma.quickstart import take_tour
+        from hma.quickstart.tour import PAGE, RECORD
+        from hma.training import progress_for_terminal
+
     folder = output_folder(folder)
     terminal, done = Terminal(), 0
 
-    def tell(step: Step) -> None:
+    def tell(step: "Step") -> None:
         nonlocal done
         done += 1
         terminal.print(f"{done}. {step.title}", style="bold")
@@ -51,7 +55,11 @@ def quickstart(
     terminal.say(f"record: {folder / RECORD}")
 
 
-def _table(lines: Sequence[Line], seeds: int) -> Table:
+def _table(lines: Sequence["Line"], seeds: int) -> "Table":
+    from rich.table import Table
+
+    from hma.report.numbers import counted
+
     table = Table(
         title=f"10 labels of each digit, over {counted(seeds, 'seed')}; graphs, one seed",
         caption="mixture: what hma train deploys",

@@ -3,40 +3,31 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Parameter
 
-from hma.cli.opening import opened_run
-from hma.cli.outputs import output_file, output_folder
+from hma.cli.arguments import open_run, output_file, output_folder
 from hma.cli.run import PLACES, Places
-from hma.cli.terminal import Terminal
 from hma.errors import UserError
-from hma.io.card import CARD
-from hma.io.files import atomic_write
-from hma.paper.experiment_files import experiments_folder, find_table, load_tables
-from hma.paper.report.documents import report_of, write_documents
-from hma.paper.report.formats import latex, markdown, plain_text, terminal
-from hma.paper.report.page import examples_of, page
-from hma.paper.report.pictures import printed_scenes
-from hma.paper.report.printed import PrintFormat, print_pictures
-from hma.paper.report.table_report import TableReport
-from hma.paper.results import Results
-from hma.paper.table import Table
-from hma.report.seeds import seeds_verdict
-from hma.runs import SeveralRuns, write_card, write_page
-from hma.runs.seeds import is_several
-from hma.training import progress_for_terminal
+from hma.extras import importing
+
+if TYPE_CHECKING:
+    from hma.paper.report.printed import PrintFormat
+    from hma.paper.report.table_report import TableReport
+    from hma.paper.table import Table
 
 Format = Literal["terminal", "markdown", "latex", "html", "png", "pdf", "svg"]
-PRINTED = get_args(PrintFormat)
 SUFFIXES: dict[str, Format] = {
     ".txt": "terminal",
     ".md": "markdown",
     ".tex": "latex",
     ".html": "html",
-    **{f".{kind}": kind for kind in PRINTED},
+    ".png": "png",
+    ".pdf": "pdf",
+    ".svg": "svg",
 }
+PRINTED = ("png", "pdf", "svg")
 RUN_SUFFIXES: dict[str, Format] = {".html": "html", ".md": "markdown"}
 ALL = "all"
 DOCUMENTS = Path("docs/results")
@@ -95,16 +86,39 @@ def report(
     elif Path(what).exists() or Path(what).name != what:  # never a table: those are programs
         _report_run(Path(what), output, format, part, seed)
     else:
-        table = _table(what, places)
-        found = report_of(
-            table, part.budget or "small", Results(places.results), only=part.only, seeds=part.seeds
-        )
-        _write(table, found, output, format or _format(output), overwrite)
+        _report_table(what, output, format, part, places, overwrite)
+
+
+def _report_table(
+    key: str,
+    output: Path | None,
+    format: Format | None,
+    part: Part,
+    places: Places,
+    overwrite: bool,
+) -> None:
+    with importing():
+        from hma.paper.report.documents import report_of
+        from hma.paper.results import Results
+
+    table = _table(key, places)
+    found = report_of(
+        table, part.budget or "small", Results(places.results), only=part.only, seeds=part.seeds
+    )
+    _write(table, found, output, format or _format(output), overwrite)
 
 
 def _report_run(
     run: Path, output: Path | None, format: Format | None, part: Part, seed: int | None
 ) -> None:
+    with importing():
+        from hma.cli.show import Terminal
+        from hma.io.card import CARD
+        from hma.report.seeds import seeds_verdict
+        from hma.runs import SeveralRuns, write_card, write_page
+        from hma.runs.seeds import is_several
+        from hma.training import progress_for_terminal
+
     if format is None and output is not None and output.suffix not in RUN_SUFFIXES:
         raise UserError(
             "--output must end in .html, for the page of a run, or .md, for its model card; got "
@@ -121,19 +135,25 @@ def _report_run(
     terminal = Terminal()
     progress = progress_for_terminal(lines=True)
     if format == "markdown":
-        page = write_card(opened_run(run, seed), output or output_file(run / CARD))
+        page = write_card(open_run(run, seed), output or output_file(run / CARD))
     elif seed is None and is_several(run):
         found = SeveralRuns.open(run)
         report = found.report(progress)
         page = found.write_page(report, output)
         terminal.say(f"verdict: {seeds_verdict(report, report.tests[0]).headline}")
     else:
-        opened = opened_run(run, seed)
+        opened = open_run(run, seed)
         page = write_page(opened, output, progress=progress, say=terminal.say)
     terminal.say(f"wrote {page}")
 
 
 def _report_all(folder: Path, format: Format | None, part: Part, places: Places) -> None:
+    with importing():
+        from hma.cli.show import Terminal
+        from hma.paper.experiment_files import experiments_folder, load_tables
+        from hma.paper.report.documents import write_documents
+        from hma.paper.results import Results
+
     if format not in (None, "markdown"):
         raise UserError(f"the documents of all tables are Markdown: --format {format} is for one")
     if part != WHOLE:
@@ -146,7 +166,9 @@ def _report_all(folder: Path, format: Format | None, part: Part, places: Places)
         Terminal().say(f"wrote {path}")
 
 
-def _table(what: str, places: Places) -> Table:
+def _table(what: str, places: Places) -> "Table":
+    from hma.paper.experiment_files import experiments_folder, find_table
+
     try:
         return find_table(experiments_folder(places.experiments), what)[0]
     except UserError as error:
@@ -167,11 +189,16 @@ def _format(output: Path | None) -> Format:
 
 
 def _write(
-    table: Table, found: TableReport, output: Path | None, format: Format, overwrite: bool
+    table: "Table", found: "TableReport", output: Path | None, format: Format, overwrite: bool
 ) -> None:
+    from hma.cli.show import Terminal
+    from hma.io.files import atomic_write
+    from hma.paper.report.formats import terminal
+
     if output is None and format in ("html", *PRINTED):
-        name = f"{found.table.key}-{found.budget}.{format}"
-        output = output_file(Path(name), overwrite=overwrite)
+        output = output_file(
+            Path(f"{found.table.key}-{found.budget}.{format}"), overwrite=overwrite
+        )
     if output is not None and format in PRINTED:
         _print(found, output, cast("PrintFormat", format))
         return
@@ -188,7 +215,12 @@ def _write(
     Terminal().say(f"wrote {output}")
 
 
-def _print(found: TableReport, output: Path, kind: PrintFormat) -> None:
+def _print(found: "TableReport", output: Path, kind: "PrintFormat") -> None:
+    from hma.cli.show import Terminal
+    from hma.io.files import atomic_write
+    from hma.paper.report.pictures import printed_scenes
+    from hma.paper.report.printed import print_pictures
+
     scenes, key = printed_scenes(found), found.table.key
     if not scenes:
         raise UserError(
@@ -200,7 +232,10 @@ def _print(found: TableReport, output: Path, kind: PrintFormat) -> None:
     Terminal().say(f"wrote {output}")
 
 
-def _text(table: Table, found: TableReport, format: Format) -> str:
+def _text(table: "Table", found: "TableReport", format: Format) -> str:
+    from hma.paper.report.formats import latex, markdown, plain_text
+    from hma.paper.report.page import examples_of, page
+
     if format == "terminal":
         return plain_text(found)
     if format == "markdown":

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from cyclopts import App
 
-from hma.cli.terminal import Terminal
 from hma.errors import UserError, wrong_choice
 
 app = App(name="results", help="Records of tables: put them into one file a table.")
@@ -25,6 +24,7 @@ def pack(table: str | None = None, *, results: Path = Path("results")) -> None:
     results
         Folder of the records.
     """
+    from hma.cli.show import Terminal
     from hma.io.files import HeldError
     from hma.paper.results import Results
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table as Grid
 
-from hma.cli.board import board_for_terminal
-from hma.cli.option_problems import at_least
-from hma.cli.terminal import Terminal
-from hma.errors import UserError
+from hma.cli.arguments import at_least
+from hma.errors import Interrupted, UserError
+from hma.extras import importing
 
 if TYPE_CHECKING:
+    from hma.cli.show import Terminal
     from hma.paper.cells import Outcome, Pool
     from hma.paper.results import Results
 
@@ -42,9 +41,13 @@ def use_data_root(places: Places) -> None:
 
 def tables(*, places: Annotated[Places, Parameter(name="*")] = PLACES) -> None:
     """List the tables, and how many of their cells are measured."""
-    from hma.paper.experiment_files import experiments_folder, load_tables
-    from hma.paper.results import Results
-    from hma.paper.table import BUDGETS
+    with importing():
+        from rich.table import Table as Grid
+
+        from hma.cli.show import Terminal
+        from hma.paper.experiment_files import experiments_folder, load_tables
+        from hma.paper.results import Results
+        from hma.paper.table import BUDGETS
 
     results = Results(places.results)
     grid = Grid(title="Tables: cells measured, by budget")
@@ -99,11 +102,13 @@ def run(
         Run cells as Ray tasks instead: 'auto' for the cluster of this machine, the address of
         another, or 'local' for one that ends with the run.
     """
-    from hma.paper.cells import absent_data
-    from hma.paper.cells import run as run_cells
-    from hma.paper.experiment_files import experiments_folder, find_table
-    from hma.paper.processes import Processes
-    from hma.paper.results import Results
+    with importing():
+        from hma.cli.board import board_for_terminal
+        from hma.cli.show import Terminal
+        from hma.paper.cells import absent_data
+        from hma.paper.cells import run as run_cells
+        from hma.paper.experiment_files import experiments_folder, find_table
+        from hma.paper.results import Results
 
     use_data_root(places)
     found, file = find_table(experiments_folder(places.experiments), table)
@@ -121,23 +126,25 @@ def run(
     if len(measured) == len(cells):
         console.say(f"all {len(cells)} cells are measured; hma report {found.key}")
         return
-    pool: Pool = Processes(workers, file, results)
-    if ray is not None:
-        pool = _ray_tasks(ray, file, results)
+    pool = _pool(ray, workers, file, results)
     waiting = [cell for cell in cells if cell not in measured]
     absent = absent_data(found, waiting) if ray is None else {}  # a cluster has data of its own
     outcome = run_cells(cells, results, pool, board_for_terminal(), absent=absent)
     _conclude(outcome, results, console, f"hma report {found.key} --budget {budget}")
 
 
-def _ray_tasks(address: str, file: Path, results: "Results") -> "Pool":
+def _pool(ray: str | None, workers: int, file: Path, results: "Results") -> "Pool":
+    if ray is None:
+        from hma.paper.processes import Processes
+
+        return Processes(workers, file, results)
     from hma.paper.ray_tasks import RayTasks
 
-    return RayTasks(address, file, results)
+    return RayTasks(ray, file, results)
 
 
-def _conclude(outcome: "Outcome", results: "Results", console: Terminal, then: str) -> None:
-    from hma.training import Interrupted
+def _conclude(outcome: "Outcome", results: "Results", console: "Terminal", then: str) -> None:
+    from hma.cli.show import Terminal
 
     finished = len(outcome.done) + len(outcome.elsewhere)
     console.say(f"{finished} cells finished, records in {results.folder}; {then}")

@@ -4,12 +4,11 @@ import math
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table as Grid
 
-from hma.cli.option_problems import at_least
+from hma.cli.arguments import at_least
 from hma.cli.run import PLACES, Places, use_data_root
-from hma.cli.terminal import Terminal
 from hma.errors import UserError
+from hma.extras import importing
 
 if TYPE_CHECKING:
     from hma.paper.search_settings import Trial
@@ -43,10 +42,14 @@ def search(
     seeds
         Seeds for each trial.
     """
-    from hma.paper.experiment_files import experiments_folder, find_table
-    from hma.paper.results import Results
-    from hma.paper.search_settings import search as search_row
-    from hma.training import progress_for_terminal
+    with importing():
+        from rich.table import Table as Grid
+
+        from hma.cli.show import Terminal
+        from hma.paper.experiment_files import experiments_folder, find_table
+        from hma.paper.results import Results
+        from hma.paper.search_settings import search as search_row
+        from hma.training import progress_for_terminal
 
     use_data_root(places)
     found, file = find_table(experiments_folder(places.experiments), table)

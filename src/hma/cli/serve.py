@@ -5,10 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.opening import opened_run
-from hma.cli.option_problems import at_least
-from hma.cli.terminal import Terminal
-from hma.extras import needed
+from hma.cli.arguments import at_least, open_run
+from hma.extras import importing, needed
 
 
 def serve(
@@ -46,11 +44,13 @@ def serve(
     seed
         Of a run with several seeds, which one; the first if not given.
     """
-    for module in ("starlette", "uvicorn"):
-        needed(module, "hma serve", extra="serve")
-    from hma.serve.server import serve as answer
+    with importing():
+        for module in ("starlette", "uvicorn"):
+            needed(module, "hma serve", extra="serve")
+        from hma.cli.show import Terminal
+        from hma.serve.server import serve as answer
 
-    opened = opened_run(run, seed)
+    opened = open_run(run, seed)
     answer(
         opened,
         host=host,

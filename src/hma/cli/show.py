@@ -1,16 +1,51 @@
-"""Numbers of a run as tables for the terminal."""
+"""What commands print: text as text whatever is in it, and tables of a run, seeds and versions."""
 
 import math
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from hma.errors import printable
+from hma.options.run import Which
 from hma.report.numbers import counted
-from hma.runs import MIXTURE, Run, Which, title
+from hma.report.seeds import SeedsReport, Sheet, rows_of, sheets
+from hma.runs import MIXTURE, Run, title
+from hma.runs.card import score_numbers, what_was_done, when
 from hma.runs.deployment import Deployment
+from hma.runs.memory_versions import Version
 from hma.targets import Target
 from hma.training import Scores
+
+
+class Terminal(Console):
+    """A console on which no label, file name or column name acts.
+
+    Rich takes square brackets for markup and hands escape sequences on; here both are shown.
+    """
+
+    def say(self, line: str) -> None:
+        """Print a line, however long."""
+        self.print(line, soft_wrap=True)
+
+    def render_str(self, text: str, **looks: Any) -> Text:
+        """Return ``text`` as it is, made printable."""
+        kept = {name: looks[name] for name in ("style", "justify", "overflow") if name in looks}
+        return Text(printable(text), **kept)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show each warning as one line on stderr, without the place in the code."""
+    terminal = Terminal(stderr=True)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: terminal.say(f"hma: {message}")
+        yield
 
 
 def row_name(which: Which, target: Target) -> str:
@@ -72,4 +107,70 @@ def score_table(found: Mapping[tuple[str, str], Scores], title: str) -> Table:
             numbers = [f"{values[m]:.4f}" if m in values else "—" for m in metrics]
             table.add_row(test if test != shown else "", method, context, *numbers)
             shown = test
+    return table
+
+
+def seed_tables(report: SeedsReport) -> Iterator[Table]:
+    """Yield a table for each test set and metric: candidates, means, paired differences."""
+    seeds = counted(len(report.seeds), "seed")
+    for trial in report.tests:
+        for sheet in sheets(report, trial):
+            where = f" on {trial.name}" if len(report.tests) > 1 else ""
+            name = f"{sheet.title[:1].upper()}{sheet.title[1:]}"
+            yield _sheet_table(f"{name}{where} over {seeds} ({rows_of(trial)})", sheet)
+
+
+def _sheet_table(title: str, sheet: Sheet) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("candidate")
+    columns = ["mean", "sd"]
+    columns += ["minus\nplain backbone"] * sheet.compared
+    columns += [f"minus\n{sheet.simple}"] * (sheet.simple is not None)
+    for name in columns:
+        table.add_column(name, justify="right")
+    for line in sheet.lines:
+        cells = [line.mean, line.deviation]
+        cells += [_difference(*line.to_plain)] * sheet.compared
+        cells += [_difference(*line.to_simple)] * (sheet.simple is not None)
+        table.add_row(line.name, *cells)
+    return table
+
+
+def _difference(value: str, ends: str) -> str:
+    return f"{value}\n{ends}" if ends else value
+
+
+def tell_version(terminal: Terminal, version: Version) -> None:
+    """Say what a change did: rows, classes, and scores before and after."""
+    terminal.say(f"version {version.number}: {what_was_done(version)}")
+    terminal.say(f"the memory now holds {counted(version.rows, 'row')}")
+    if not version.scores:
+        return
+    table = Table()
+    for name in ("rows", "count", "metric", "before", "after", "how"):
+        numeric = name in ("count", "before", "after")
+        table.add_column(name, justify="right" if numeric else "left")
+    for score in version.scores:
+        table.add_row(score.rows, str(score.count), *score_numbers(score), score.how)
+    terminal.print(table)
+
+
+def history_table(versions: Sequence[Version], rows_at_first: int) -> Table:
+    """Return a line for each version, the one in use marked."""
+    table = Table(title="Versions of the memory; the last one answers")
+    for name in ("version", "time", "rows", "validation", "what"):
+        table.add_column(name, justify="right" if name in ("version", "rows") else "left")
+    table.add_row("0", "", str(rows_at_first), "", "what training left")
+    for version in versions:
+        first = version.scores[0] if version.scores else None
+        moved = (
+            "" if first is None or first.before is None else " → ".join(score_numbers(first)[1:])
+        )
+        table.add_row(
+            str(version.number),
+            when(version),
+            str(version.rows),
+            moved,
+            what_was_done(version),
+        )
     return table

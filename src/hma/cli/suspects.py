@@ -1,20 +1,17 @@
 """``hma suspects``: which training labels may be wrong."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.table import Table
 
-from hma.cli.opening import opened_run
-from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_file
-from hma.cli.terminal import Terminal
-from hma.report.numbers import counted, percent
-from hma.report.run_report import SuspectRows
-from hma.runs.memory_search import write_rows
-from hma.runs.suspects import suspects_of
-from hma.training import progress_for_terminal
+from hma.cli.arguments import at_least, open_run, output_file
+from hma.extras import importing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hma.report.run_report import SuspectRows
 
 SHOWN = 20
 
@@ -48,9 +45,16 @@ def suspects(
     seed
         Of a run with several seeds, which one; the first if not given.
     """
+    with importing():
+        from hma.cli.show import Terminal
+        from hma.report.numbers import counted
+        from hma.runs.memory_search import write_rows
+        from hma.runs.suspects import suspects_of
+        from hma.training import progress_for_terminal
+
     if output is not None:
         output = output_file(output, overwrite=overwrite, endings=(".csv",))
-    opened = opened_run(run, seed)
+    opened = open_run(run, seed)
     limit = top if output is not None else top or SHOWN
     progress = progress_for_terminal(lines=True)
     found = suspects_of(opened, top=limit, cleanlab=cleanlab, progress=progress)
@@ -64,7 +68,11 @@ def suspects(
         terminal.say(note)
 
 
-def _table(found: SuspectRows) -> Table:
+def _table(found: "SuspectRows") -> "Table":
+    from rich.table import Table
+
+    from hma.report.numbers import percent
+
     table = Table(
         title=f"{len(found.rows)} of {found.of} rows of the memory, the least believed label first",
         show_lines=True,

@@ -2,24 +2,23 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter, default_name_transform
+from cyclopts import App, ArgumentCollection, Group, Parameter, default_name_transform
 
 from hma.attention.config import HMAConfig
-from hma.cli.option_problems import at_least
-from hma.cli.outputs import output_folder
-from hma.cli.show import comparison
-from hma.cli.show_seeds import seed_tables
-from hma.cli.terminal import Terminal
-from hma.data import PreparationOptions
+from hma.cli.arguments import at_least, output_folder
 from hma.errors import UserError
-from hma.report.seeds import seeds_verdict
-from hma.runs import RunOptions, SeveralRuns, Which, train_seeds, write_page
-from hma.runs import train as train_run
-from hma.runs.options import BackboneOptions, DataOptions
-from hma.training import Progress, UserRecipe, first_process, progress_for_terminal
+from hma.extras import importing
+from hma.options.preparation import PreparationOptions
+from hma.options.recipe import UserRecipe
+from hma.options.run import BackboneOptions, DataOptions, Which
 from hma.vote.config import VoteConfig
+
+if TYPE_CHECKING:
+    from hma.cli.show import Terminal
+    from hma.runs import SeveralRuns
+    from hma.training import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +36,42 @@ DATA, PREPARATION, BACKBONE = DataOptions(), PreparationOptions(), BackboneOptio
 VOTE, PAPER, RECIPE, DEVICE = VoteConfig(), HMAConfig(), UserRecipe(), DeviceOptions()
 
 
+COMMON = Group("Common options", sort_key=0)
 COMMON_OF_TRAIN = (
     *("--source", "--target", "--task", "--output", "--backbone", "--weights"),
     *("--freeze-backbone", "--epochs", "--lr", "--balance", "--seed"),
 )
 """SOURCE and the ten options that most users need."""
+
+
+class CommonFirst(App):
+    """A command whose help shows some options in a panel above all others.
+
+    Set ``common`` to their names, in the order to show them.
+    """
+
+    common: tuple[str, ...] = ()
+
+    def assemble_argument_collection(self, **looks: Any) -> ArgumentCollection:
+        """Return the options; for help, the common ones in front and in their own group.
+
+        Help is plain text here: to read that of a hundred options as Markdown takes longer than
+        all else.
+        """
+        found = super().assemble_argument_collection(**looks)
+        if not looks.get("parse_docstring"):
+            return found
+        places = {name: place for place, name in enumerate(self.common)}
+        for argument in found:
+            text = " ".join((argument.parameter.help or "").replace("``", "").split())
+            group = Parameter(group=COMMON) if argument.name in places else None
+            argument.parameter = Parameter.combine(
+                argument.parameter, Parameter(help=text or None), group
+            )
+        first = [argument for argument in found if argument.name in places]
+        first.sort(key=lambda argument: places[argument.name])
+        rest = [argument for argument in found if argument.name not in places]
+        return ArgumentCollection([*first, *rest])  # type: ignore[no-untyped-call]
 
 
 def _option(field: str) -> str:
@@ -142,6 +172,12 @@ def train(
     download
         Fetch built-in data that is not there yet.
     """
+    with importing():
+        from hma.cli.show import Terminal, comparison
+        from hma.runs import RunOptions, train_seeds, write_page
+        from hma.runs import train as train_run
+        from hma.training import first_process, progress_for_terminal
+
     options = RunOptions(
         source=source,
         config=_memory_config(memory, vote, paper),
@@ -180,8 +216,11 @@ def train(
 
 
 def _show_seeds(
-    terminal: Terminal, found: SeveralRuns, progress: Progress | None, *, page: bool
+    terminal: "Terminal", found: "SeveralRuns", progress: "Progress | None", *, page: bool
 ) -> None:
+    from hma.cli.show import seed_tables
+    from hma.report.seeds import seeds_verdict
+
     report = found.report(progress)
     for table in seed_tables(report):
         terminal.print(table)
@@ -190,3 +229,10 @@ def _show_seeds(
     terminal.say(f"verdict: {seeds_verdict(report, report.tests[0]).headline}")
     if page:
         terminal.say(f"report: {found.write_page(report)}")
+
+
+train_app = CommonFirst(
+    name="train", usage="Usage: hma train [OPTIONS] SOURCE", help_format="plaintext"
+)
+train_app.common = COMMON_OF_TRAIN
+train_app.default(train)

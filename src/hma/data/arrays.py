@@ -17,7 +17,6 @@ from hma.data.image.source import WHOLE, ImageSource, Resizing, Shape, expect_ch
 from hma.data.labels import (
     CLASSES,
     YES_NO,
-    Aim,
     LabelKind,
     expect_present,
     label_kind_for,
@@ -28,6 +27,7 @@ from hma.data.source import array_fingerprint
 from hma.data.table.source import Frame, TableSource, describe_row
 from hma.errors import UserError, reason
 from hma.extras import needed
+from hma.options.run import Aim
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,12 +8,13 @@ from typing import Any
 from hma.data.division import Division
 from hma.data.graph.preparation import GraphPreparation
 from hma.data.image.preparation import ImagePreparation
-from hma.data.preparation import FORMAT, Preparation, PreparationOptions, Selection
+from hma.data.preparation import FORMAT, Preparation, Selection
 from hma.data.source import Source, expect_kind
 from hma.data.table.preparation import TablePreparation
-from hma.data.task import Kind, Task
+from hma.data.task import Task
 from hma.data.text.preparation import TextPreparation
 from hma.errors import UserError
+from hma.options.preparation import Kind, PreparationOptions
 
 KINDS: dict[Kind, type[Preparation]] = {
     "table": TablePreparation,

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hma.data.labels import CLASSES, LabelKind
-from hma.data.task import Kind
 from hma.errors import UserError, reason
 from hma.io.files import file_sha256
+from hma.options.preparation import Kind
 
 if TYPE_CHECKING:
     from PIL.Image import Image

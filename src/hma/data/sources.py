@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hma.data.arrays import open_arrays
 from hma.data.graph.source import GraphFolder, find_adjacency
 from hma.data.image.source import ImageFolder, split_folders
-from hma.data.labels import Aim, label_kind_for
+from hma.data.labels import label_kind_for
 from hma.data.preparation import Preparation
 from hma.data.sets.by_name import BUILTINS, builtin_source, is_builtin
 from hma.data.source import Source
@@ -18,6 +18,7 @@ from hma.data.task import Batch
 from hma.data.text.source import TextColumn, TextFile
 from hma.errors import UserError
 from hma.io.files import expect_regular
+from hma.options.run import Aim
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 

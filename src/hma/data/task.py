@@ -3,16 +3,15 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from hma.metrics import metric_for
+from hma.options.preparation import Kind
 from hma.targets import Classes, Target
 
-Kind = Literal["table", "image", "graph", "text"]
-"""What a row is."""
 AT_ONCE = 256
 
 

@@ -26,9 +26,8 @@ from hma.metrics import temperature_for
 from hma.model import MemoryModel
 from hma.questions.row_order import SerialCorrelation
 from hma.training import Recipe
-from hma.training.calibration import cool
-from hma.training.optimizer import make_optimizer
-from hma.training.schedule import learning_rate
+from hma.training.loop import apply_temperature
+from hma.training.optimizer import learning_rate, make_optimizer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -238,7 +237,7 @@ def train_epochs(
 ) -> None:
     """Run all epochs, or until the loss of ``held_out`` falls no more; then keep its best epoch.
 
-    Probabilities are calibrated on ``held_out``, see :mod:`hma.training.calibration`.
+    Probabilities are calibrated on ``held_out``, see :mod:`hma.training.loop`.
     """
     optimizer = make_optimizer(model, recipe)
     per_epoch = -(-len(rows.y) // recipe.batch_size)
@@ -262,7 +261,7 @@ def train_epochs(
     if kept is not None and held_out is not None:
         model.load_state_dict(kept)
         logits = logits_of(model, held_out.x, recipe.batch_size)
-        cool(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
+        apply_temperature(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
     model.eval()
     model.after_training(
         lambda: encode_rows(model, rows),

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from hma.memory.distributed import share_first_rank
 from hma.memory.projected import Group, LabelledRows, Nearest, Projected
 from hma.memory.rows import MemoryQueue
-from hma.memory.slots import FROM_NOTHING, Examples, SlotInit, Start, slot_start
+from hma.memory.slots import FROM_NOTHING, Examples, Start, slot_start
+from hma.options.config import SlotInit
 from hma.targets import Target
 
 

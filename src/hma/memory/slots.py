@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from hma.config import ConfigError
 from hma.errors import wrong_choice
 from hma.extras import needed
+from hma.options.config import ConfigError
 from hma.targets import Target
 
 # ---------------------------------------------------------------------------- distribution matching

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from hma.attention.config import HMAConfig
 from hma.attention.hma import HMA
+from hma.checks import expect_whole
 from hma.data import Batch, Split, Task
-from hma.errors import UserError
 from hma.memory.rows import EncodedRows
 from hma.memory.slots import draw_rows
 from hma.methods.learner import BackboneFactory, Learner, Method
@@ -160,8 +160,7 @@ def with_memory(
         alone: Select epochs in context 'alone' instead of the paper's 'batch'.
         anchors: Training rows of the context 'anchors', see :class:`WithMemory`.
     """
-    if not isinstance(anchors, int) or isinstance(anchors, bool) or anchors < 0:
-        raise UserError(f"anchors must be a whole number of at least 0, got {anchors!r}")
+    expect_whole("anchors", anchors, least=0)
 
     def build(task: Task, seed: int) -> WithMemory:
         torch.manual_seed(seed)

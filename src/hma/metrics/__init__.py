@@ -5,13 +5,8 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.metrics.accuracy import ACCURACY
-from hma.metrics.balanced_accuracy import BALANCED_ACCURACY
-from hma.metrics.calibrated_loss import CALIBRATED_LOSS, temperature_for
-from hma.metrics.log_loss import LOG_LOSS
-from hma.metrics.macro_f1 import MACRO_F1
-from hma.metrics.matthews import MATTHEWS
-from hma.metrics.mean_loss import MEAN_LOSS
+from hma.metrics.classes import ACCURACY, BALANCED_ACCURACY, MACRO_F1, MATTHEWS
+from hma.metrics.losses import CALIBRATED_LOSS, LOG_LOSS, MEAN_LOSS, temperature_for
 from hma.metrics.metric import Metric, OfWeights
 from hma.metrics.number_errors import MAE, R2, RMSE
 from hma.metrics.ranking import AUROC, AVERAGE_PRECISION, R_PRECISION

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hma.extras import torchmetrics_classification
-from hma.metrics.class_answers import class_answers
+from hma.metrics.classes import class_answers
 from hma.metrics.metric import Booleans, Floats, Metric, OfWeights, Weighted, ratio
 from hma.targets import Classes, SoftClasses, Target, YesNo
 
@@ -35,10 +34,7 @@ def area(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
 
 def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
     """Mean over the positive rows of the precision among rows that score no lower."""
-    order = np.argsort(-scores, kind="stable")
-    last_of_equals = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
-    above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
-    hits = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
+    above, hits = _counts_from_the_top(positive, scores, weights)
     new = np.diff(hits, axis=0, prepend=0.0)
     precision = ratio(hits, above, otherwise=0.0)
     yes, rows = hits[-1], above[-1]
@@ -48,14 +44,22 @@ def average_precision(positive: Booleans, scores: Floats, weights: Floats) -> Fl
 
 def precision_at_share(positive: Booleans, scores: Floats, weights: Floats) -> Floats:
     """Precision among the highest scores, as many rows as are positive; equal scores share."""
-    order = np.argsort(-scores, kind="stable")
-    last_of_equals = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
-    above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
-    hits = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
+    above, hits = _counts_from_the_top(positive, scores, weights)
     yes, rows = hits[-1], above[-1]
     curves = zip(yes, above.T, hits.T, strict=True)
     found = [np.interp(many, [0.0, *held], [0.0, *hit]) for many, held, hit in curves]
     return ratio(np.array(found), yes, where=(yes > 0) & (rows > yes), otherwise=np.nan)
+
+
+def _counts_from_the_top(
+    positive: Booleans, scores: Floats, weights: Floats
+) -> tuple[Floats, Floats]:
+    """Return the weight of all rows and of positive ones at or above each score, highest first."""
+    order = np.argsort(-scores, kind="stable")
+    last_of_equals = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    above = np.cumsum(weights[order], axis=0)[last_of_equals]  # (thresholds, R)
+    hits = np.cumsum(weights[order] * positive[order, None], axis=0)[last_of_equals]
+    return above, hits
 
 
 def _weighted(curve: Curve) -> Weighted:
@@ -117,11 +121,13 @@ def _auroc(outputs: Tensor, labels: Tensor, target: Target) -> float:
 
 
 def _binary_auroc(score: Tensor, positive: Tensor) -> float:
-    # as ranks in [0, 1]: torchmetrics would squash anything else, and squashing makes ties
-    _, rank = torch.unique(score, return_inverse=True)
-    rank = rank.double() / max(int(rank.max()), 1)
-    metric = torchmetrics_classification().binary_auroc
-    return float(metric(rank, positive.long(), validate_args=False))
+    """Return the area in single precision, as epochs have always been selected by it."""
+    _, rank = torch.unique(score, return_inverse=True)  # infinite scores have no difference
+    rank, order = rank.sort(descending=True)
+    last_of_equals = torch.cat([rank.diff().nonzero()[:, 0], torch.tensor([len(rank) - 1])])
+    hits = torch.cat([torch.zeros(1).long(), positive[order].cumsum(0)[last_of_equals]])
+    misses = torch.cat([torch.zeros(1).long(), last_of_equals + 1 - hits[1:]])
+    return float(torch.trapezoid(hits / hits[-1], misses / misses[-1]))
 
 
 AUROC = Metric(

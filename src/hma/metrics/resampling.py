@@ -21,11 +21,11 @@ class Interval:
     high: float
 
 
-def resampled(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
+def resample_counts(rows: int, resamples: int, seed: int) -> Iterator[Floats]:
     """Yield how often each row is drawn, ``(rows, R)`` at a time, ``resamples`` draws in all.
 
     Example:
-        >>> [counts.sum(axis=0).tolist() for counts in resampled(rows=4, resamples=3, seed=0)]
+        >>> [counts.sum(axis=0).tolist() for counts in resample_counts(rows=4, resamples=3, seed=0)]
         [[4.0, 4.0, 4.0]]
     """
     if rows < 1:
@@ -57,7 +57,7 @@ def bootstrap(metrics: Sequence[OfWeights], *, rows: int, resamples: int, seed: 
         >>> bootstrap([share], rows=4, resamples=5, seed=0)
         array([[0.5 , 1.  , 0.75, 0.25, 0.25]])
     """
-    draws = resampled(rows, resamples, seed)
+    draws = resample_counts(rows, resamples, seed)
     return np.concatenate([np.stack([metric(c) for metric in metrics]) for c in draws], axis=1)
 
 

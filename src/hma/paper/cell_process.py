@@ -14,7 +14,7 @@ from typing import Any
 
 from hma.data.storage import MissingDataError
 from hma.errors import UserError
-from hma.extras import fabric_module, needed, torchmetrics_classification
+from hma.extras import fabric_module, needed
 from hma.io.files import HeldError
 from hma.paper.cells import error_line, work
 from hma.paper.experiment_files import load_table
@@ -22,7 +22,6 @@ from hma.paper.results import Results
 from hma.paper.table import Cell
 
 fabric_module()
-torchmetrics_classification()
 needed("tensorboard.summary.writer.record_writer", "logging for TensorBoard")
 needed("tensorboard.compat.proto.event_pb2", "logging for TensorBoard")
 

@@ -22,10 +22,10 @@ from hma.methods.cached_features import with_known_features
 from hma.paper.results import Failure, Results, definition
 from hma.paper.table import Cell, Job, Measure, Table
 from hma.training import Progress, Record, SilentProgress, fit
-from hma.training.folder import RunFolder
-from hma.training.interruption import StopRequests
-from hma.training.randomness import kept, seed_everything
-from hma.training.threads import one_thread
+from hma.training.between_steps import StopRequests
+from hma.training.cost import using_threads
+from hma.training.randomness import preserve_random_state, seed_everything
+from hma.training.run_folder import RunFolder
 
 SHARED = "shared"
 """Folder of what the cells of a task have in common, where rows work by themselves."""
@@ -67,9 +67,9 @@ def measure(
     """Train and test a cell; its checkpoints go to ``folder``, if there is one."""
     row, problem = table.rows[cell.method], table.problems[cell.task]
     if row.build is None:
-        with one_thread():
+        with using_threads(1):
             return _worked(table, cell, folder, progress or SilentProgress())
-    with one_thread():
+    with using_threads(1):
         task = _task(table, cell)
         learner = row.build(problem.backbone, **row.settings)(task, cell.seed)
         known = task
@@ -129,7 +129,7 @@ def _measured(measure: Measure, learner: Learner, task: Task, cell: Cell) -> dic
     learner.module.eval()
     learner.use(learner.contexts[0])
     held = chain(learner.module.parameters(), learner.module.buffers())
-    with kept(next(held).device):
+    with preserve_random_state(next(held).device):
         seed_everything(cell.seed)
         values = dict(measure(learner, task))
     try:

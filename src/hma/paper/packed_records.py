@@ -79,6 +79,8 @@ class PackedRecords:
             for holder, name in _places(record, SHARED):
                 holder[name] = self._value(holder[name])
             return self._with_epochs(cell, record)
+        except FileError:  # of the curves
+            raise
         except (KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else str(error)
             raise self._damaged(f"line {number}: {why}") from error

@@ -19,14 +19,20 @@ from hma.data.task import Part
 from hma.methods import Method
 from hma.paper.table import Job
 from hma.training import Recipe, Record, all_logits, fabric_for
-from hma.training.identity import identity
+from hma.training.cost import (
+    Timing,
+    interleave,
+    load,
+    peak_extra_bytes,
+    peak_memory_bytes,
+    processor_name,
+    usable_cores,
+    using_threads,
+)
+from hma.training.identity import git_commit, identity, versions
 from hma.training.loop import Training
-from hma.training.machine import load, processor_name, usable_cores
 from hma.training.order import LEAST_ROWS
-from hma.training.provenance import git_commit, peak_memory_bytes, versions
-from hma.training.randomness import kept
-from hma.training.tensor_peak import peak_extra_bytes
-from hma.training.timing import Timing, interleave, using_threads
+from hma.training.randomness import preserve_random_state
 
 STEP_COSTS = "step costs"
 """Where they are among a record's ``measures``."""
@@ -128,7 +134,7 @@ def step_costs(
         tick: Called after each part.
     """
     quiet = load()
-    with kept(CPU), using_threads(min(threads, usable_cores())) as used:
+    with preserve_random_state(CPU), using_threads(min(threads, usable_cores())) as used:
         rows = {name: _Row(side, task, seed) for name, side in sides.items()}
         peaks = {}
         for name, row in rows.items():
@@ -189,7 +195,7 @@ def cost_record(job: Job, sides: Mapping[str, Side], task: Task, *, threads: int
             threads=threads,
             tick=lambda: job.progress.update(next(done) + 1),
         )
-        with kept(CPU):
+        with preserve_random_state(CPU):
             first = next(iter(sides.values())).method(task, job.cell.seed)
             about = identity(first, task, job.recipe, job.cell.seed, None)["task"]
     finally:

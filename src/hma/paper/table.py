@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from hma.attention.config import ABLATIONS, HMAConfig
-from hma.config import ConfigError
 from hma.data import Task
 from hma.errors import UserError, wrong_choice
 from hma.methods import Method, with_memory
 from hma.methods.learner import BackboneFactory, Learner
 from hma.metrics import METRICS
+from hma.options.config import ConfigError
 from hma.training import Progress, Recipe, Record
 
 Published = tuple[float, float]

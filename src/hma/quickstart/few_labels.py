@@ -1,4 +1,4 @@
-"""Step 1: ten labels of each digit, with the memory beside what else one would take."""
+"""Steps 1 to 3: ten labels of each digit, one prediction explained, and an audit of the memory."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,11 +6,16 @@ from statistics import fmean
 
 from hma.attention.config import HMAConfig
 from hma.methods import with_memory
-from hma.quickstart.step import Found, Line, Step
+from hma.options.run import Which
+from hma.questions.audit import PERMUTED, Audit
+from hma.quickstart.step import Found, Line, Picture, Step
 from hma.report.numbers import counted, percent, plain
 from hma.runs import MEMORY, MIXTURE, PLAIN, Run, RunOptions, SeveralRuns, title, train_seeds
-from hma.runs.deployment import PARAM, SIMPLE, Which
-from hma.runs.source import prepared_from
+from hma.runs.audits import audit_run, read_audits
+from hma.runs.deployment import PARAM, SIMPLE
+from hma.runs.explanation import explain_row
+from hma.runs.kept_answers import answers_of
+from hma.runs.source import prepared_from, rows_for
 from hma.training import Progress, Record, UserRecipe, fit
 
 FOLDER, PARAM_FOLDER = "few-labels", "param"
@@ -96,3 +101,69 @@ def _step(folder: Path, lines: dict[Which, Line], run: Run) -> Step:
             "plain backbone log loss": fmean(plain_backbone.loss),
         },
     )
+
+
+VOTERS = 5
+
+
+def explained_row(run: Run) -> Step:
+    """Explain the test row that the memory was right about and least sure of."""
+    place = _hardest(run)
+    source = run.options.source.split(":")[0]
+    rows = rows_for(run, source, labelled=False)
+    found = explain_row(run, rows, place, top=VOTERS, context="alone")
+    voted = [seen for seen in found.seen if seen.kind == "training row"]
+    plain = next((seen.share for seen in found.seen if seen.kind == "plain part"), 0.0)
+    said = ", ".join(f"{seen.label} ({percent(seen.share)})" for seen in voted)
+    return Step(
+        name="explained row",
+        title="A row explained: the one it was right about and least sure of",
+        result=(
+            f"{found.description}: the memory says {found.answer}; {percent(plain)} of the answer "
+            f"is the network's own, and the training rows that count most are labelled {said}"
+        ),
+        command=f"hma explain {run.folder} {source} --index {place}",
+        numbers={
+            "share of the network": plain,
+            **{f"share of voter {rank}": seen.share for rank, seen in enumerate(voted, start=1)},
+        },
+        pictures=(
+            Picture(picture=found.picture, head="asked", text=found.answer),
+            *(
+                Picture(
+                    picture=seen.picture, head=percent(seen.share), text=f"labelled {seen.label}"
+                )
+                for seen in voted
+            ),
+        ),
+        caption="The row that is asked about, and what the training rows that voted most count.",
+    )
+
+
+def _hardest(run: Run) -> int:
+    """Return the place of the test row that is answered right with the least probability."""
+    answers = answers_of(run)
+    said = next(tests for candidate, tests in answers.said.items() if candidate.kind == "memory")
+    chances = answers.target.expected(said["test"])
+    labels = answers.labels["test"]
+    sure, decided = chances.max(dim=1)
+    row = int(sure.masked_fill(decided != labels, 2.0).argmin())
+    return run.places["test"][row]
+
+
+def read_or_not(run: Run) -> tuple[Step, Audit]:
+    """Return the audit of the run's memory on its test rows; training made it already."""
+    audit = next(iter((read_audits(run) or audit_run(run)).values()))
+    permuted = audit.changes[PERMUTED]["accuracy"]
+    step = Step(
+        name="audit",
+        title="Is the memory read? The audit gives its rows the labels of other rows",
+        result=audit.verdict,
+        command=f"hma audit {run.folder}",
+        numbers={
+            "accuracy as it is": audit.scores["accuracy"],
+            "accuracy with labels permuted": permuted.score,
+            "stored rows": audit.stored,
+        },
+    )
+    return step, audit

@@ -1,34 +1,39 @@
-"""The tour: its steps one after the other, and the record and the page that they leave."""
+"""The tour: every step in turn, the record of what they found, and its page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hma.errors import UserError
-from hma.io.files import explain_write_errors
+from hma.io.files import atomic_write, explain_write_errors
 from hma.io.json_files import write_json
+from hma.metrics import METRICS
 from hma.questions.audit import Audit
+from hma.quickstart import digits
 from hma.quickstart import few_labels as few
 from hma.quickstart import motifs as graphs
-from hma.quickstart import unseen_digit as unseen
-from hma.quickstart import wrong_labels as wrong
-from hma.quickstart.explained_row import explained_row
-from hma.quickstart.few_labels import few_labels
+from hma.quickstart.digits import UnseenDigit, wrong_labels
+from hma.quickstart.few_labels import explained_row, few_labels, read_or_not
 from hma.quickstart.motifs import motifs
-from hma.quickstart.read_or_not import read_or_not
-from hma.quickstart.step import Line, Step
-from hma.quickstart.tour_page import write_tour_page
-from hma.quickstart.unseen_digit import UnseenDigit
-from hma.quickstart.wrong_labels import wrong_labels
+from hma.quickstart.step import Line, Step, figure
+from hma.report import numbers
+from hma.report.html import template
 from hma.training import Progress
-from hma.training.threads import one_thread
+from hma.training.cost import using_threads
 
 RECORD, PAGE = "tour.json", "tour.html"
 SCHEMA = 1
 OWN = {
     *(RECORD, PAGE, "answers.csv", few.FOLDER, few.PARAM_FOLDER, graphs.FOLDER),
-    *(unseen.FOLDER, unseen.KNOWN, unseen.LESSON, unseen.LATER, wrong.FOLDER, wrong.FILE),
+    *(
+        digits.FOLDER,
+        digits.KNOWN,
+        digits.LESSON,
+        digits.LATER,
+        digits.WRONG_FOLDER,
+        digits.WRONG_FILE,
+    ),
 }
 """What a folder of the tour may hold."""
 
@@ -85,7 +90,7 @@ def take_tour(
         steps.append(step)
         tell(step)
 
-    with one_thread():  # a second one only waits at networks this small
+    with using_threads(1):  # a second one only waits at networks this small
         few_found, runs = few_labels(folder, seeds, progress)
         done(few_found.step)
         done(explained_row(runs.run()))
@@ -118,3 +123,39 @@ def expect_own_folder(folder: Path) -> None:
             raise UserError(
                 f"{folder} holds {strange[0]}, which is not of the tour; give another --folder"
             )
+
+
+def write_tour_page(
+    path: Path, steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seeds: int
+) -> None:
+    """Write the page whole or not at all.
+
+    Args:
+        path: Where to.
+        steps: What the steps found.
+        lines: Of the table.
+        audit: Shown with the step of its name.
+        seeds: Behind the table.
+    """
+    page = render_tour(steps, lines, audit, seeds)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(page.encode())
+
+
+def render_tour(steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seeds: int) -> str:
+    """Return the page; the same findings give the same bytes, and every text is escaped."""
+    found = template("templates/tour.html.j2")
+    from hma.report import memory_views  # it draws with markupsafe, which is jinja2's
+
+    page: str = found.render(
+        steps=steps,
+        lines=lines,
+        audits={"test": audit},
+        seeds=numbers.counted(seeds, "seed"),
+        graphs=any(line.graphs is not None for line in lines),
+        figure=figure,
+        numbers=numbers,
+        metrics=METRICS,
+        memory=memory_views,
+    )
+    return page

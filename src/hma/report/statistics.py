@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hma.extras import needed
 from hma.metrics import OfWeights
-from hma.metrics.resampling import LEVEL, Interval, bootstrap, percentile_interval, resampled
+from hma.metrics.resampling import LEVEL, Interval, bootstrap, percentile_interval, resample_counts
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -136,7 +136,7 @@ def bootstrap_over_seeds(
         >>> bootstrap_over_seeds(shares, rows=[4, 4], resamples=5, seed=0)
         array([[0.25 , 0.875, 0.125, 0.5  , 0.375]])
     """
-    taken = np.concatenate(list(resampled(len(rows), resamples, seed + len(rows))), axis=1)
+    taken = np.concatenate(list(resample_counts(len(rows), resamples, seed + len(rows))), axis=1)
     total = np.zeros((len(metrics[0]), resamples))
     for place, (own, count) in enumerate(zip(metrics, rows, strict=True)):
         times = taken[place].astype(np.int64)  # how often each draw takes this seed

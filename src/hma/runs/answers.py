@@ -15,13 +15,13 @@ from hma.methods.cached_features import encode_once
 from hma.methods.learner import Tick
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
+from hma.options.run import Which
 from hma.questions.row_order import SerialCorrelation
 from hma.runs.coverage import Covered
-from hma.runs.deployment import Which
 from hma.runs.folder import ENCODED, Run
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
 from hma.targets import Number, Target, YesNo
-from hma.training import Progress, Scores, counted, logits_by_context
+from hma.training import Progress, Scores, logits_by_context, progress_ticker
 
 __all__ = ["ENDINGS", "evaluate", "predict"]
 
@@ -38,9 +38,9 @@ def evaluate(run: Run, source: Source, *, progress: Progress | None = None) -> d
         raise UserError(f"{source.name} has 0 rows with a label, so there is nothing to score")
     split = run.preparation.split(source, labelled)
     target, learners = run.preparation.target, run.learners()
-    with counted(progress, "encoding") as tick:
+    with progress_ticker(progress, "encoding") as tick:
         known = encode_once(split, [*learners.values()], batch_size=ENCODED, tick=tick)
-    with counted(progress, "scoring") as tick:
+    with progress_ticker(progress, "scoring") as tick:
         said = answers(learners, known, run.options.recipe.eval_batch_size, tick)
     return {
         which: {c: scores(logits, split.labels, target=target) for c, logits in found.items()}

@@ -17,7 +17,7 @@ from hma.runs.held_out import judging_splits, taught_held_out, without_rows
 from hma.runs.options import RunOptions
 from hma.runs.source import training_task, with_features
 from hma.training import Progress, Record
-from hma.training.auditing import audit_split
+from hma.training.evaluation import audit_split
 
 AUDITS = "audit.json"
 SCHEMA = 1

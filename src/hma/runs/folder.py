@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from hma.backbones import Frozen
-from hma.config import ConfigError
 from hma.data import (
     InMemory,
     Preparation,
@@ -27,6 +26,7 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Completed, Mixture
 from hma.model import MemoryModel
+from hma.options.config import ConfigError
 from hma.runs.deployment import (
     CANDIDATES,
     DEPLOYMENT,
@@ -44,7 +44,7 @@ from hma.runs.memory_versions import CURRENT, VERSIONS, Living, Trained, Version
 from hma.runs.options import OPTIONS, REMEDY, RunOptions
 from hma.targets import Classes, SoftClasses
 from hma.training import Record
-from hma.training.kept_weights import load_weights
+from hma.training.run_folder import load_weights
 
 
 @dataclass(frozen=True)

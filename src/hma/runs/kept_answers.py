@@ -20,7 +20,7 @@ from hma.runs.folder import Run
 from hma.runs.held_out import judging_splits, taught_held_out
 from hma.runs.source import training_task, with_features
 from hma.targets import Target
-from hma.training import Progress, counted
+from hma.training import Progress, progress_ticker
 
 DEPLOYED = Candidate("deployed", "deployed")
 ANSWERS = "answers"
@@ -63,7 +63,7 @@ class CandidateAnswers(NamedTuple):
             for which, splits in tests.items()
             for split in splits.values()
         )
-        with counted(progress, ANSWERS) as tick:
+        with progress_ticker(progress, ANSWERS) as tick:
             for which, learner in learners.items():
                 for test, split in tests[which].items():
                     count = partial(_tick_on, tick, done, total)

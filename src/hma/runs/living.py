@@ -30,7 +30,7 @@ from hma.runs.row_conditions import Conditions, parse_conditions, rows_where
 from hma.runs.source import place_of, rows_for
 from hma.runs.taught_rows import Cells, TaughtRows
 from hma.targets import Classes, SoftClasses
-from hma.training import Progress, counted
+from hma.training import Progress, progress_ticker
 
 NEAREST = 8
 """Stored rows with its label that a new one is compared with."""
@@ -95,7 +95,7 @@ def rows_of_source(
 def encoded_rows(model: MemoryModel, split: Split, progress: Progress | None) -> Tensor:
     """Return the features of rows as the memory stores them, ``(N, F)``."""
     parts, done = [], 0
-    with counted(progress, "encoding") as tick, model.reading():
+    with progress_ticker(progress, "encoding") as tick, model.reading():
         for places in torch.split(torch.arange(len(split)), ENCODED):
             batch = split.batch(places)
             made = batch.features

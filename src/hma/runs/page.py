@@ -40,7 +40,7 @@ from hma.runs.remembered import RememberedRows
 from hma.runs.source import features_of, training_task, with_features
 from hma.runs.suspects import suspects_if_cheap
 from hma.targets import Number, Target
-from hma.training import Progress, counted, evaluation_order
+from hma.training import Progress, evaluation_order, progress_ticker
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
@@ -171,7 +171,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     promises, more_notes = (
         _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
     )
-    with counted(progress, "page") as tick:
+    with progress_ticker(progress, "page") as tick:
         report = summarise(
             memory.model,
             about,

@@ -30,7 +30,7 @@ from hma.methods.memory import WithMemory
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import ENCODED, FEATURES, PLACES, Run
 from hma.runs.options import REMEDY, RunOptions
-from hma.training import Progress, counted
+from hma.training import Progress, progress_ticker
 
 
 def prepared_from(
@@ -46,7 +46,7 @@ def prepared_from(
     root = None if options.data_root is None else Path(options.data_root)
     if is_builtin(options.source):
         _expect_own_splits(options)
-        with counted(progress, "encoding") as told:
+        with progress_ticker(progress, "encoding") as told:
             return builtin(
                 options.source,
                 seed=options.seed,
@@ -61,7 +61,7 @@ def prepared_from(
             f"download is for built-in data such as mnist or tu:PROTEINS, got {options.source}"
         )
     source = source_from(options)
-    with counted(progress, "decoding") as source.told:
+    with progress_ticker(progress, "decoding") as source.told:
         return prepare(
             source,
             seed=options.seed,
@@ -138,7 +138,7 @@ def with_features(run: Run, task: Task, learner: Learner, progress: Progress | N
         learner: One of its learners.
         progress: Shows how far the backbone is, where the features are made again.
     """
-    with counted(progress, "encoding") as tick:
+    with progress_ticker(progress, "encoding") as tick:
         return with_known_features(
             task, learner, run.folder / FEATURES, batch_size=ENCODED, tick=tick
         )

@@ -14,7 +14,7 @@ from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows
 from hma.targets import Number, YesNo
-from hma.training import Progress, counted
+from hma.training import Progress, progress_ticker
 
 ON_THE_PAGE = 12
 """Rows that the page of a run shows."""
@@ -39,7 +39,7 @@ def suspects_of(
     """
     learner = run.learner(MEMORY)
     assert isinstance(learner, WithMemory)
-    with counted(progress, "asking the others") as tick:
+    with progress_ticker(progress, "asking the others") as tick:
         found = suspects(learner.model, tick=tick)
     return _shown(run, found, RememberedRows(run), top, label_issues(found) if cleanlab else None)
 

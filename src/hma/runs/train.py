@@ -51,12 +51,12 @@ from hma.training import (
     Progress,
     Record,
     all_logits,
-    counted,
     curve_note,
     ending_together,
     fabric_for,
     first_process,
     fit,
+    progress_ticker,
 )
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _trained(
         if which in SIMPLE:
             seen[which] = seen[PLAIN]  # they share its encoder
         else:
-            with fabric.rank_zero_first(), counted(shown, "encoding") as tick:
+            with fabric.rank_zero_first(), progress_ticker(shown, "encoding") as tick:
                 seen[which] = with_known_features(
                     task, learner, features, batch_size=ENCODED, tick=tick, known=known
                 )

@@ -15,7 +15,7 @@ from hma.errors import UserError
 from hma.runs import Run
 from hma.serve.app import app_of, expect_guarded, refusal
 from hma.serve.service import Service
-from hma.training.threads import one_thread
+from hma.training.cost import using_threads
 
 
 class TimedProtocol(H11Protocol):
@@ -179,7 +179,7 @@ def serve(
     expect_guarded(host, token)
     if not 0 <= write_wait < math.inf:
         raise UserError(f"--write-wait must be a number of seconds from 0 on, got {write_wait:g}")
-    with listening(host, port) as own, one_thread():
+    with listening(host, port) as own, using_threads(1):
         server = Server(Service(run, coverage), token, write_wait)
         shown = f"[{host}]" if ":" in host else host
         say(f"serving {run.folder} at http://{shown}:{own.getsockname()[1]}; Ctrl-C stops it")

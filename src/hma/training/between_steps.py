@@ -2,16 +2,66 @@
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 
-from hma.training.interruption import Interrupted, StopRequests
+from hma.errors import Interrupted
 from hma.training.log import ScalarLog
 from hma.training.loop import Training, selecting_metric
 from hma.training.progress import Progress
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequests:
+    """Within the block, remember a first SIGINT or SIGTERM instead of dying from it.
+
+    Python lets only the main thread receive signals; in any other the block changes nothing.
+    A signal that the process was told to ignore stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.idle = False
+        """Whether nothing runs that has anything to keep, so that not even the first waits."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler is not None and handler != signal.SIG_IGN:
+                    self._before[number] = handler
+                    signal.signal(number, self._receive)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.idle:
+            raise Interrupted("stopped; the same command goes on", number)
+        if self.received is not None:
+            raise Interrupted(
+                "stopped at once, without a checkpoint of the last steps; start the same run again "
+                "to go on from the one before",
+                number,
+            )
+        self.received = number
+
 
 SHOW_EVERY_SECONDS = 0.2
 LOG_EVERY_SECONDS = 1.0
@@ -55,8 +105,8 @@ class BetweenSteps:
         self._show_at, self._log_at, self._save_at = now, now, now + self._every_seconds
         self._next = now
 
-    def do_what_is_due(self) -> None:
-        """Do what is due."""
+    def run_callbacks(self) -> None:
+        """Show, log, save or stop, whatever is due."""
         self._calls += 1
         step = self.training.step
         if self._every_steps and step % self._every_steps == 0 and step != self._saved_step:

@@ -14,12 +14,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from hma.errors import UserError, reason
+from hma.errors import Interrupted, UserError, reason
 from hma.extras import fabric_module
 from hma.methods import Learner, Output
 from hma.methods.learner import Forward
-from hma.training.interruption import Interrupted
-from hma.training.recipe import Recipe
+from hma.options.recipe import Recipe
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -104,7 +103,9 @@ class _ForwardPass(nn.Module):
         return self.run(*inputs)
 
 
-def placed(learner: Learner, optimizer: Optimizer, fabric: "Fabric", recipe: Recipe) -> Any:
+def place_on_device(
+    learner: Learner, optimizer: Optimizer, fabric: "Fabric", recipe: Recipe
+) -> Any:
     """Lead forward passes through Fabric's devices and number format; return the optimizer."""
     if fabric.world_size == 1 and recipe.precision == "32-true":
         # its wrapper of the module would have nothing to do, and cost a percent of a small step

@@ -1,4 +1,4 @@
-"""Predictions of a learner, batch by batch, and their scores in every inference context."""
+"""Predictions of a learner, batch by batch, their scores in every context, and an audit."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -12,9 +12,11 @@ from hma.errors import UserError, wrong_choice
 from hma.memory.distributed import gather_rows, world_size
 from hma.methods import Learner
 from hma.metrics import scores
-from hma.model import Output
+from hma.model import Context, MemoryModel, Output
+from hma.questions.audit import Audit, Part, audit_features
 from hma.targets import Target
 from hma.training.order import evaluation_order
+from hma.training.progress import Progress, progress_ticker
 from hma.training.record import Scores
 
 MOST_KEPT = 1 << 26
@@ -207,3 +209,47 @@ def _use(learner: Learner, context: str) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def audit_split(
+    model: MemoryModel,
+    split: Split,
+    *,
+    batch_size: int = 256,
+    context: Context | None = None,
+    metrics: Iterable[str] = (),
+    repeats: int = 5,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Audit:
+    """Return :func:`hma.audit` of the rows of a split, in the order that they have there.
+
+    Args:
+        model: The model.
+        split: Labelled rows, or features of them.
+        batch_size: Rows per batch; where rows see each other it decides who sees whom.
+        context, metrics, repeats, resamples, seed: As :func:`hma.audit` takes them.
+        progress: Shows how far it is.
+    """
+    parts: list[Part] = []
+    batches = torch.split(torch.arange(len(split)), batch_size) if len(split) else ()
+    with model.reading(), torch.no_grad(), progress_ticker(progress, "encoding") as tick:
+        for places in batches:
+            batch = split.batch(places).to(model.device)
+            features = batch.features
+            if features is None:
+                features = model.backbone(batch.x)
+                tick(int(places[-1]) + 1, len(split))
+            parts.append((features, batch.y, None))
+    with progress_ticker(progress, "audit") as tick:
+        return audit_features(
+            model,
+            parts,
+            context=context,
+            metrics=metrics,
+            repeats=repeats,
+            resamples=resamples,
+            seed=seed,
+            tick=tick,
+        )

@@ -1,34 +1,34 @@
 """One loop for every method: it knows a learner, a task and a recipe, nothing else."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from hma.data import Task
-from hma.errors import UserError
+from hma.errors import Interrupted, UserError
 from hma.methods import Learner
-from hma.methods.frozen_state import load_changing_state
+from hma.methods.frozen_state import changing_state, load_changing_state
 from hma.methods.learner import FittedAtOnce
+from hma.options.recipe import Recipe
 from hma.targets import Classes
-from hma.training.at_once import run_at_once
-from hma.training.between_steps import BetweenSteps
-from hma.training.conclusion import Outcome, conclude
+from hma.training.between_steps import BetweenSteps, StopRequests
+from hma.training.checkpoints import expect_values, restore, snapshot
+from hma.training.cost import Stopwatch
 from hma.training.devices import fabric_for
-from hma.training.folder import RunFolder
-from hma.training.identity import Identity, identity, refuse_another_run
-from hma.training.interruption import Interrupted, StopRequests
-from hma.training.kept_weights import load_weights
+from hma.training.evaluation import evaluate
+from hma.training.identity import Identity, git_commit, identity, refuse_another_run, versions
 from hma.training.log import NoLog, ScalarLog, TensorBoardLog
 from hma.training.loop import Training, selecting_metric
-from hma.training.progress import Progress, SilentProgress, progress_for_terminal
-from hma.training.provenance import versions
-from hma.training.randomness import kept, seed_everything
-from hma.training.recipe import Recipe
+from hma.training.progress import Progress, SilentProgress, progress_for_terminal, progress_ticker
+from hma.training.randomness import preserve_random_state, seed_everything
 from hma.training.record import EpochResult, Record, Scores
-from hma.training.resume import expect_values, restore, snapshot
-from hma.training.stopwatch import Stopwatch
+from hma.training.run_folder import RunFolder, load_weights, write_weights
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -79,7 +79,7 @@ def fit(
         fabric.barrier()
         if home is not None and finished:
             return _finished_before(learner, home, run, fabric)
-        stack.enter_context(kept(fabric.device))
+        stack.enter_context(preserve_random_state(fabric.device))
         stack.callback(setattr, learner, "run", learner.run)  # led through Fabric for a while
         seed_everything(seed, fabric.global_rank)
         shown: Progress = progress if fabric.is_global_zero else SilentProgress()
@@ -128,7 +128,7 @@ class _Run:
                 between = BetweenSteps(
                     training, save=save, progress=progress, log=self.log, stop=stop
                 )
-                training.between_steps = between.do_what_is_due
+                training.between_steps = between.run_callbacks
                 training.begin()
                 while not training.finished:
                     result = training.run_epoch()
@@ -282,3 +282,109 @@ def _flat(prefix: str, scores: Scores) -> dict[str, float]:
         for context, values in scores.items()
         for metric, value in values.items()
     }
+
+
+RULE = "fitted at once, its settings chosen by validation loss"
+
+
+def run_at_once(
+    learner: FittedAtOnce,
+    task: Task,
+    recipe: Recipe,
+    run: Identity,
+    *,
+    home: RunFolder | None,
+    progress: Progress,
+    fabric: "Fabric",
+) -> Record:
+    """Fit a learner, score it and write its record; of the recipe only batches of tests count.
+
+    The record has one epoch, with the scores on the validation rows. Nothing is kept on the way:
+    a run that was killed is fitted again.
+
+    Args:
+        learner: What to fit.
+        task: What to.
+        recipe: How many rows are scored at a time.
+        run: Which run this is.
+        home: Where weights and record go; None for nowhere.
+        progress: Told how many settings were tried.
+        fabric: Where to compute; its first process fits.
+    """
+    watch = Stopwatch(fabric.device)
+    fabric.to_device(learner.module)
+    with progress_ticker(progress, task.name) as tick:
+        fitted = learner.fit_at_once(task, run["seed"], tick) if fabric.is_global_zero else {}
+    measures: dict[str, Any] = fabric.broadcast(fitted)
+    if fabric.world_size > 1:
+        load_changing_state(learner.module, fabric.broadcast(changing_state(learner.module)))
+
+    def scored(split: Any) -> Scores:
+        return evaluate(learner, split, batch_size=recipe.eval_batch_size, target=task.target)
+
+    validation = scored(task.validation) if len(task.validation) else {}
+    fit = EpochResult(epoch=0, train_loss=math.nan, validation=validation, lr=math.nan)
+    watch.end_epoch()
+    tests = {name: scored(split) for name, split in task.tests.items()}
+    learner.module.eval()
+    outcome = Outcome([fit], 0, RULE, tests, measures, learner.packages)
+    return conclude(learner.module, run, outcome, watch=watch, home=home, fabric=fabric)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to; as in its record."""
+
+    epochs: list[EpochResult]
+    selected_epoch: int
+    selection_rule: str
+    tests: dict[str, Scores]
+    measures: dict[str, Any]
+    packages: tuple[str, ...] = ()
+    """What its numbers depend on beside what those of all runs do."""
+
+
+def conclude(
+    module: nn.Module,
+    run: Identity,
+    outcome: Outcome,
+    *,
+    watch: Stopwatch,
+    home: RunFolder | None,
+    fabric: "Fabric",
+) -> Record:
+    """Write the weights, then the record that names them; every process must call.
+
+    Args:
+        module: Holds the weights that were tested.
+        run: Which run it was.
+        outcome: What it came to.
+        watch: What it took.
+        home: Where the files go; None for nowhere.
+        fabric: Where it was computed.
+    """
+    writes = home is not None and fabric.is_global_zero
+    sha256 = write_weights(home.weights, module) if home is not None and writes else None
+    record = Record(
+        name=str(run["resolved"].get("name", run["task"]["name"])),
+        seed=run["seed"],
+        setup={name: run[name] for name in ("task", "method", "recipe")},
+        resolved=run["resolved"],
+        git_commit=git_commit(),
+        versions=dict(versions(*outcome.packages)),
+        data_fingerprint=run["task"]["data_fingerprint"],
+        epochs=outcome.epochs,
+        selected_epoch=outcome.selected_epoch,
+        selection_rule=outcome.selection_rule,
+        tests=outcome.tests,
+        weights_sha256=fabric.broadcast(sha256),
+        seconds=watch.seconds,
+        epoch_seconds=watch.epoch_seconds,
+        peak_memory_bytes=watch.peak_memory_bytes,
+        measures=outcome.measures,
+    )
+    if home is not None and writes:
+        record.write(home.record)
+        home.checkpoints.clear()
+    fabric.barrier()
+    return record

@@ -1,23 +1,30 @@
-"""Which run this is: what must be the same for a checkpoint or a record to belong to it."""
+"""Which run this is, and where its result comes from: options, data, versions, commit."""
 
 import hashlib
 import json
+import os
+import platform
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+import hma
 from hma.attention.config import HMAConfig
-from hma.data import Task
+from hma.data import Split, Task, tensors_of
 from hma.errors import UserError
 from hma.io.json_files import finite_or_none
 from hma.memory.growing import growing_names
 from hma.methods import Learner
+from hma.options.recipe import NO_EFFECT_ON_RESULTS, Recipe
 from hma.targets import Classes
-from hma.training.provenance import data_fingerprint
-from hma.training.recipe import NO_EFFECT_ON_RESULTS, Recipe
 from hma.vote.config import VoteConfig
 
 Identity = dict[str, Any]
@@ -176,3 +183,71 @@ def _json(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     except TypeError as error:
         raise TypeError(f"{name} must hold JSON values only: {error}") from error
     return plain
+
+
+PACKAGES = ("torch", "numpy", "lightning", "torchmetrics", "safetensors")
+SAMPLED_ROWS = 16
+
+
+@cache
+def versions(*more: str) -> Mapping[str, str]:
+    """Return the versions of Python and of the packages that numbers depend on, and of ``more``."""
+    by_package = {"python": platform.python_version(), "hma": hma.__version__}
+    for package in (*PACKAGES, *more):
+        try:
+            by_package[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return by_package
+
+
+@cache
+def git_commit() -> str | None:
+    """Return the commit of hma's source, ``-dirty`` if changed since; None outside a repository."""
+    package = Path(hma.__file__).parent
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None  # installed, perhaps inside somebody else's repository
+    return _git(package, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def data_fingerprint(task: Task) -> str:
+    """Return a hash of a task: its description, all labels, and the content of some rows."""
+    digest = hashlib.sha256()
+    about = [task.name, task.kind, task.classes, task.shape, task.metric, dict(task.facts)]
+    digest.update(json.dumps(about, sort_keys=True, default=str).encode())
+    splits = {"train": task.train, "validation": task.validation}
+    splits |= {f"test {name}": split for name, split in task.tests.items()}
+    for name, split in splits.items():
+        digest.update(f"{name} {len(split)}".encode())
+        for tensor in _content(split):
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def _content(split: Split) -> Iterator[Tensor]:
+    yield split.labels
+    if len(split):
+        rows = torch.linspace(0, len(split) - 1, min(len(split), SAMPLED_ROWS)).long()
+        batch = split.batch(rows)
+        yield from tensors_of(batch.x if batch.features is None else batch.features)

@@ -15,15 +15,13 @@ from hma.memory.distributed import gather_rows
 from hma.methods import Learner
 from hma.methods.frozen_state import changing_state, frozen_sha256
 from hma.metrics import METRICS, Metric, recorded, temperature_for
-from hma.training.calibration import cool
-from hma.training.devices import placed
+from hma.options.recipe import Recipe
+from hma.training.devices import place_on_device
 from hma.training.evaluation import all_logits, evaluate
-from hma.training.optimizer import make_optimizer
+from hma.training.optimizer import learning_rate, make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
-from hma.training.randomness import RandomState, kept
-from hma.training.recipe import Recipe
+from hma.training.randomness import RandomState, preserve_random_state
 from hma.training.record import EpochResult, Scores
-from hma.training.schedule import learning_rate
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -65,7 +63,7 @@ class Training:
         self.module = learner.module
         self.optimizer = make_optimizer(self.module, recipe)
         self.device, self.processes = fabric.device, fabric.world_size
-        self._stepper = placed(learner, self.optimizer, fabric, recipe)
+        self._stepper = place_on_device(learner, self.optimizer, fabric, recipe)
         least = LEAST_ROWS * self.processes
         self.train = learner.training_split(task.train, seed)
         self.order = TrainingOrder(
@@ -108,7 +106,7 @@ class Training:
     def begin(self) -> None:
         """Before the first step of all, let the learner start; random numbers are given back."""
         if self.step == 0:
-            with kept(self.device) as self.random_before:
+            with preserve_random_state(self.device) as self.random_before:
                 self.learner.before_training(self.task.train, lambda: self.between_steps())
             self.random_before = None
 
@@ -210,7 +208,7 @@ class Training:
     ) -> Scores:
         """Return the scores on a split in each context; random numbers it draws are given back."""
         self._bring_buffers_together()
-        with kept(self.device) as self.random_before:
+        with preserve_random_state(self.device) as self.random_before:
             by_context = evaluate(
                 self.learner,
                 split,
@@ -234,7 +232,7 @@ class Training:
         temperature = 1.0
         if isinstance(head, nn.Linear):
             temperature = temperature_for(logits, split.labels, self.task.target)
-            cool(self.module, temperature)
+            apply_temperature(self.module, temperature)
         loss = METRICS["loss"].score(logits / temperature, split.labels, self.task.target)
         return {"temperature": temperature, "validation_loss": loss}
 
@@ -242,7 +240,7 @@ class Training:
         """Let the learner do what follows the last epoch, and return what it says of it."""
         self._bring_buffers_together()
         weight = None if self._weights is None else self._weights[self.task.train.labels]
-        with kept(self.device) as self.random_before:
+        with preserve_random_state(self.device) as self.random_before:
             found = self.learner.after_training(
                 self.task, seed=self.seed, weight=weight, tick=lambda: self.between_steps()
             )
@@ -276,3 +274,12 @@ def selecting_metric(task: Task, recipe: Recipe) -> Metric:
     if recipe.selection == "loss":
         return METRICS["calibrated_loss" if recipe.calibrate else "loss"]
     return METRICS[task.metric]
+
+
+@torch.no_grad()
+def apply_temperature(module: nn.Module, temperature: float) -> None:
+    """Divide every logit by ``temperature``, in the weights of the head; a vote has none."""
+    head = getattr(module, "head", None)
+    if isinstance(head, nn.Linear):
+        for weight in head.parameters():
+            weight.div_(temperature)

@@ -1,6 +1,7 @@
-"""The optimizer of a recipe, and its state as tensors that can be saved by name."""
+"""The optimizer of a recipe, its learning rate, and its state as tensors to save by name."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from hma.attention.block import MemoryRead
 from hma.errors import UserError
-from hma.training.recipe import Recipe
+from hma.options.recipe import Recipe
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> Optimizer:
@@ -84,3 +85,34 @@ def load_optimizer_tensors(optimizer: Optimizer, tensors: Iterable[tuple[str, Te
 
 def _scalar(value: float) -> Tensor:
     return torch.tensor(value)
+
+
+def learning_rate(recipe: Recipe, steps_per_epoch: int, steps: int) -> Callable[[int], float]:
+    """Return the learning rate of each step, counted from 0, of a run of ``steps`` in all.
+
+    It is a function of the step alone, so there is nothing to save or resume.
+
+    Warm-up rises linearly, ``lr * (t + 1) / W`` over ``W`` steps, the longer of ``warmup_steps``
+    and ``warmup_share`` of all; 'cosine' then falls from ``lr`` to 0
+    over what is left, ``lr * (1 + cos(pi * t / T)) / 2``; 'step' multiplies by ``decay_factor``
+    every ``decay_every`` epochs.
+
+    Example:
+        >>> rate = learning_rate(Recipe(lr=1.0, schedule="cosine", warmup_steps=2), 4, steps=6)
+        >>> [round(rate(step), 3) for step in range(6)]
+        [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]
+    """
+    warmup = max(recipe.warmup_steps, round(recipe.warmup_share * steps))
+    period = recipe.decay_every * steps_per_epoch
+    falling = max(steps - warmup, 1)
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return recipe.lr * (step + 1) / warmup
+        if recipe.schedule == "cosine":
+            return recipe.lr * (1 + math.cos(math.pi * (step - warmup) / falling)) / 2
+        if recipe.schedule == "step":
+            return recipe.lr * recipe.decay_factor ** (step // period)
+        return recipe.lr
+
+    return rate

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.training.recipe import Balance
+from hma.options.recipe import Balance
 
 LEAST_ROWS = 2
 """BatchNorm cannot train on one row, so a batch keeps at least two for every device."""

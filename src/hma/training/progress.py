@@ -95,7 +95,7 @@ class RichProgress:
             transient=True,
             auto_refresh=False,  # no thread of its own beside the training loop
         )
-        self._row = self._bar.add_task(shortened(title), total=total, completed=done, note="")
+        self._row = self._bar.add_task(shorten(title), total=total, completed=done, note="")
 
     def update(self, done: int, note: str = "") -> None:
         """Move the bar and draw it."""
@@ -143,7 +143,7 @@ class LineProgress:
 
     def begin(self, title: str, total: int, done: int = 0) -> None:
         """Note what begins."""
-        self._title, self._total, self._first = shortened(title), total, done
+        self._title, self._total, self._first = shorten(title), total, done
         self._began = self._clock()
         self._next = self._began + self._every
 
@@ -166,11 +166,11 @@ class LineProgress:
         """Do nothing: lines stay."""
 
 
-def shortened(title: str) -> str:
+def shorten(title: str) -> str:
     """Return a title that leaves room for the rest of a line, made printable.
 
     Example:
-        >>> shortened("a-very-long-name-of-a-folder")
+        >>> shorten("a-very-long-name-of-a-folder")
         'a-very-long-nam…'
     """
     shown = printable(title)
@@ -183,7 +183,7 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def counted(progress: Progress | None, title: str) -> Iterator[Callable[[int, int], None]]:
+def progress_ticker(progress: Progress | None, title: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that is told how much is done, and of how much, and hands it on.
 
     Args:

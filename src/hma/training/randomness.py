@@ -54,7 +54,7 @@ def restore_random_state(state: RandomState, device: torch.device) -> None:
 
 
 @contextmanager
-def kept(device: torch.device) -> Iterator[RandomState]:
+def preserve_random_state(device: torch.device) -> Iterator[RandomState]:
     """Undo, at the end of the block, whatever it drew; yields the state it began with."""
     before = random_state(device)
     try:

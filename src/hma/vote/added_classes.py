@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hma.config import ConfigError
 from hma.memory.locking import writes
+from hma.options.config import ConfigError
 from hma.targets import Classes, SoftClasses, Target
 from hma.targets.target import expect_count
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hma.config import SHARE, Config, Rule, at_least
-from hma.memory.slots import SlotInit
+from hma.options.config import SHARE, Config, Rule, SlotInit, at_least
 
 KeyView = Literal["inputs", "features"]
 
@@ -16,7 +15,7 @@ class VoteConfig(Config):
     Example:
         >>> VoteConfig(key_dim=0)
         Traceback (most recent call last):
-        hma.config.ConfigError: VoteConfig cannot run:
+        hma.options.config.ConfigError: VoteConfig cannot run:
           - key_dim must be at least 1, got 0
     """
 

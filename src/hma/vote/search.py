@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hma.checks import expect_whole
 from hma.errors import UserError
 from hma.extras import needed
 from hma.io.files import atomic_write, file_sha256
@@ -93,10 +94,8 @@ class BestRows:
     block: int = 65536
 
     def __post_init__(self) -> None:
-        for name in ("k", "block"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        expect_whole("k", self.k, least=1)
+        expect_whole("block", self.block, least=1)
 
     @torch.no_grad()
     def __call__(self, queries: Tensor, memory: Projected) -> Tensor | None:
@@ -161,9 +160,8 @@ class IndexedRows:
     """
 
     def __init__(self, k: int, probes: int = PROBES) -> None:
-        for name, value in (("k", k), ("probes", probes)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        expect_whole("k", k, least=1)
+        expect_whole("probes", probes, least=1)
         self.k, self.probes = k, probes
         self._cells: Any = None
         self._hashes: Hashes = np.empty(0, np.uint64)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from hma.checks import expect_tensor, feature_dim_of
-from hma.config import ConfigError
 from hma.errors import wrong_choice
 from hma.memory.attribution import ExactParts, Shares
 from hma.memory.blocks import MOST_DISTANCES, in_blocks, is_large
@@ -16,6 +15,7 @@ from hma.memory.locking import reads, writes
 from hma.memory.memories import LearnedRows, Memories, StoredRows
 from hma.memory.rows import EncodedRows, KeyedRows, MemoryRows, check_ids
 from hma.model import Context, LeftOut, MemoryModel, Trace
+from hma.options.config import ConfigError
 from hma.targets import Target, one_target
 from hma.targets.target import NO_VOTE
 from hma.vote.added_classes import add_classes, expect_growing, pad_unseen_classes

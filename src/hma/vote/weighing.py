@@ -9,7 +9,7 @@ from torch import Tensor
 from hma.errors import UserError
 from hma.memory.blocks import MOST_DISTANCES, evenly_spaced, in_blocks
 from hma.memory.rows import EncodedRows
-from hma.metrics.line_search import lowest
+from hma.metrics.losses import minimise
 from hma.targets import Number, Target
 from hma.vote.added_classes import complete_head
 from hma.vote.read import MOST_SHARPENED, QUERIES_AT_ONCE, VotingRead
@@ -143,7 +143,7 @@ def _sharpen(
         each = model.target.loss(vote_on_keys(vote, rows, queries, chosen), held_out.y)
         return held_out.mean(each) * len(each) + more**2 / (2 * SPREAD**2)
 
-    vote.log_sharpness.fill_(learned + lowest(cost, -2.0, 2.0, rounds=10))
+    vote.log_sharpness.fill_(learned + minimise(cost, -2.0, 2.0, rounds=10))
 
 
 def _project_rows(model: "VotingMemory", vote: VotingRead) -> list[Keys]:

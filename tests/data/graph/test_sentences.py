@@ -245,7 +245,7 @@ def test_another_encoder_has_vectors_of_its_own(tmp_path, encoder, cache, encodi
 
 
 def test_of_two_that_want_the_same_words_one_encodes(encoder, cache, encodings, monkeypatch):
-    spy = word_vectors.encoded_words
+    spy = word_vectors.encode_words
 
     def slow(*arguments):
         time.sleep(0.3)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hma.data import open_source, prepare
-from hma.data.preparation import PreparationOptions
+from hma.options.preparation import PreparationOptions
 
 ROWS = 200
 

@@ -18,10 +18,10 @@ from scipy import stats
 from table_records import made_up_table, record_of, records_of
 
 from hma.backbones import mlp
-from hma.config import ConfigError
 from hma.data import InMemory, Task
 from hma.data.storage import missing_data
 from hma.methods import erm
+from hma.options.config import ConfigError
 from hma.paper.example_rows import ExampleRow
 from hma.paper.picture_measures import packed, unpacked
 from hma.paper.report.documents import documents

@@ -9,7 +9,7 @@ from scipy import stats
 from table_records import made_up_table, no_data, record_of
 
 from hma.backbones import mlp
-from hma.config import ConfigError
+from hma.options.config import ConfigError
 from hma.paper.report.documents import documents
 from hma.paper.report.formats import markdown, plain_text
 from hma.paper.report.ranks import rank_chart, ranks_of

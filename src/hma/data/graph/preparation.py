@@ -13,9 +13,10 @@ from torch import Tensor
 from hma.data.graph.source import GraphSource, Sizes
 from hma.data.graph.store import Cut, DegreeFeatures, Graphs, GraphStore, Packed
 from hma.data.labels import mean_and_std
-from hma.data.preparation import Preparation, PreparationOptions
+from hma.data.preparation import Preparation
 from hma.data.source import Source
 from hma.errors import UserError
+from hma.options.preparation import PreparationOptions
 from hma.targets import Target
 
 Pairs = tuple[tuple[float, float], ...]

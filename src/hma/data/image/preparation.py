@@ -22,10 +22,11 @@ from hma.data.image.source import (
     choose_part,
     resize,
 )
-from hma.data.preparation import Interpolation, Preparation, PreparationOptions, Transform
+from hma.data.preparation import Preparation
 from hma.data.source import Source
 from hma.data.task import Batch
 from hma.errors import UserError
+from hma.options.preparation import Interpolation, PreparationOptions, Transform
 from hma.targets import Target
 
 PADDING = 4

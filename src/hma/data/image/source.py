@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from hma.data.preparation import Interpolation
 from hma.data.source import Source, files_fingerprint
-from hma.data.task import Kind
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.io.files import expect_regular
+from hma.options.preparation import Interpolation, Kind
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hma.data.preparation import PreparationOptions
 from hma.data.prepared import Prepared, prepare
 from hma.data.sets.named_set import NamedSet, SetRequest
 from hma.data.source import Source
 from hma.errors import UserError
+from hma.options.preparation import PreparationOptions
 
 MODULES = (
     "digits",

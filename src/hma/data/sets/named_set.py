@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hma.data.preparation import PreparationOptions
 from hma.data.prepared import Prepared
 from hma.data.source import Source
 from hma.errors import UserError
+from hma.options.preparation import PreparationOptions
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from hma.data.arrays import ArrayImages
 from hma.data.division import by_class
 from hma.data.image.source import ImageFiles, ImageSource
 from hma.data.labels import encode
-from hma.data.preparation import PreparationOptions
 from hma.data.prepared import Prepared, prepare_splits
 from hma.data.sets.named_set import NamedSet, SetRequest
 from hma.data.storage import data_folder, missing_data
 from hma.errors import UserError, reason
 from hma.extras import needed, needed_beside_torchvision
+from hma.options.preparation import PreparationOptions
 
 OFFICIAL = "the authors' training, validation and test images"
 CROPPED = PreparationOptions(transform="vit", augment=True)

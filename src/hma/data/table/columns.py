@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hma.data.labels import label_text, mean_and_std
-from hma.data.preparation import PreparationOptions
 from hma.errors import UserError
 from hma.extras import needed
 from hma.io.json_files import dataclass_from_json
+from hma.options.preparation import PreparationOptions
 
 ISO = "ISO8601"
 DAYS = ("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y",

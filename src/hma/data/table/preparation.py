@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from hma.data.labels import listed
-from hma.data.preparation import Preparation, PreparationOptions, Selection
+from hma.data.preparation import Preparation, Selection
 from hma.data.source import Source
 from hma.data.table.columns import (
     CategoryColumn,
@@ -24,6 +24,7 @@ from hma.data.table.source import CHUNK, Frame, TableSource
 from hma.data.table.suspicious import suspicious
 from hma.data.task import Batch, InMemory
 from hma.errors import UserError
+from hma.options.preparation import PreparationOptions
 from hma.targets import Target
 
 

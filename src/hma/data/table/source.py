@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from hma.data.labels import CLASSES, LabelKind, expect_present, label_text, listed
 from hma.data.source import Source, codec, explain_encoding
 from hma.data.table.columns import cells
-from hma.data.task import Kind
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.io.files import file_sha256
+from hma.options.preparation import Kind
 
 CHUNK = 16384
 SHOWN_COLUMNS = 3

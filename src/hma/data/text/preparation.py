@@ -9,12 +9,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from hma.data.preparation import Preparation, PreparationOptions
+from hma.data.preparation import Preparation
 from hma.data.source import Source
 from hma.data.task import Batch
 from hma.data.text.source import TextSource, expect_labels
 from hma.data.text.tokenizer import hash_vocabulary, load_tokenizer, texts_wanted
 from hma.errors import UserError
+from hma.options.preparation import PreparationOptions
 from hma.targets import Target
 
 CHUNK = 1024

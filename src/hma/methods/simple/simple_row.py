@@ -21,6 +21,9 @@ from hma.metrics import METRICS
 from hma.model import Output
 from hma.targets import Classes, Target
 
+# ------------------------------------------------------------------------------------------ vectors
+
+
 MOST_COLUMNS = 4096
 CONSTANT = 1e-9
 """Deviation, as a share of the mean, up to which a column counts as constant."""
@@ -122,6 +125,9 @@ class Standardised(nn.Module):
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"active={self.active}"
+
+
+# ----------------------------------------------------------------------------- modules and learners
 
 
 MOST_ROWS = 20_000

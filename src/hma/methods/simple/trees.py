@@ -113,6 +113,9 @@ def _at(values: Tensor, places: Tensor) -> Tensor:
     return values.index_select(0, places)
 
 
+# ----------------------------------------------------------------------------------------- boosting
+
+
 TURNS = (10, 20, 30, 50, 70, 100)
 """Turns to choose from, all stages of one fit; few rows want few."""
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.gnn.encoder import graphs_of
-from hma.checks import feature_dim_of
+from hma.checks import expect_number, feature_dim_of
 from hma.data import Task
 from hma.data.graph.store import starts_of
-from hma.errors import UserError
 from hma.extras import needed
 from hma.methods.erm import erm
 from hma.methods.learner import BackboneFactory, Method
+from hma.options.config import SHARE
 from hma.paper.rivals.subgraph_encoder import Inner, expect_share, of_hidden, of_nodes
 
 
@@ -86,8 +86,7 @@ def asap(
         dropout: Share of the attention inside a cluster that is dropped in training.
     """
     expect_share(share)
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout must be at least 0 and below 1, got {dropout}")
+    expect_number("dropout", dropout, SHARE)
 
     def build(task: Task) -> nn.Module:
         nodes = of_nodes(backbone(task))

@@ -7,13 +7,16 @@ from torch import Tensor, nn
 
 from hma.attention.block import MemoryRead
 from hma.attention.tokens import LabelTokens
-from hma.checks import feature_dim_of
+from hma.checks import expect_number, expect_whole, feature_dim_of
 from hma.data import Batch, Task
 from hma.errors import UserError
 from hma.methods.learner import BackboneFactory, Learner, Method, OutputModule
 from hma.methods.memory import SEEING_THE_BATCH
 from hma.model import Output
+from hma.options.config import SHARE
 from hma.targets import Target
+
+# ---------------------------------------------------------------------------------------------- NPT
 
 
 @final
@@ -112,15 +115,10 @@ def npt(
         num_heads: Attention heads; must divide features and label together.
         dropout: Dropout of the blocks.
     """
-    for name, value, least in (
-        ("depth", depth, 1),
-        ("label_dim", label_dim, 0),
-        ("num_heads", num_heads, 1),
-    ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout must be at least 0 and below 1, got {dropout}")
+    expect_whole("depth", depth, least=1)
+    expect_whole("label_dim", label_dim, least=0)
+    expect_whole("num_heads", num_heads, least=1)
+    expect_number("dropout", dropout, SHARE)
 
     def build(task: Task, seed: int) -> Npt:
         torch.manual_seed(seed)
@@ -135,6 +133,9 @@ def npt(
         return Npt(module, task.target)
 
     return build
+
+
+# -------------------------------------------------------------------------------------- BatchFormer
 
 
 @final
@@ -201,10 +202,8 @@ def batchformer(backbone: BackboneFactory, *, num_heads: int = 4, dropout: float
         num_heads: Attention heads; must divide the width of the features.
         dropout: Dropout of the layer.
     """
-    if not isinstance(num_heads, int) or isinstance(num_heads, bool) or num_heads < 1:
-        raise UserError(f"num_heads must be a whole number of at least 1, got {num_heads!r}")
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout must be at least 0 and below 1, got {dropout}")
+    expect_whole("num_heads", num_heads, least=1)
+    expect_number("dropout", dropout, SHARE)
 
     def build(task: Task, seed: int) -> WithBatchFormer:
         torch.manual_seed(seed)

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hma.checks import expect_number
 from hma.data import Batch, Split, Task
 from hma.data.draws import Words, mixed, numbers_of, words_of
 from hma.data.graph.store import GraphBatch, with_edges, with_nodes
 from hma.errors import UserError, wrong_choice
 from hma.methods.learner import Learner, Method
+from hma.options.config import SHARE
 from hma.paper.rivals.wrapping import WrappedLearner, WrappedModule
 
 Change = Callable[[GraphBatch, Words], GraphBatch]
@@ -88,8 +90,7 @@ def change_graphs(
     kind: Callable[[Learner, float], Learner], method: Method, share: float
 ) -> Method:
     """Return ``method`` trained on changed graphs, or say what does not fit."""
-    if not 0 <= share < 1:
-        raise UserError(f"share must be at least 0 and below 1, got {share}")
+    expect_number("share", share, SHARE)
 
     def build(task: Task, seed: int) -> Learner:
         expect_graphs(task)

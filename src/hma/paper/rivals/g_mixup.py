@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from hma.checks import expect_whole
 from hma.data import Batch, GraphStore, Mixed, Split, Task
 from hma.data.graph.store import DegreeFeatures, Packed, joined, starts_of
 from hma.errors import UserError
@@ -19,6 +20,9 @@ from hma.paper.rivals.changed_graphs import expect_graphs
 from hma.paper.rivals.manifold_mixup import RowMixing, between
 from hma.paper.rivals.wrapping import WrappedModule
 from hma.targets import Classes
+
+# ----------------------------------------------------------------------------------------- graphons
+
 
 THRESHOLD = 0.2
 """Singular values below this times the root of the resolution are left out."""
@@ -130,6 +134,9 @@ def join_graphs(parts: Sequence[LaidGraphs]) -> LaidGraphs:
     """Lay several lots of graphs end to end."""
     nodes, edges, edge_index = zip(*parts, strict=True)
     return LaidGraphs(torch.cat(nodes), torch.cat(edges), torch.cat(edge_index, dim=1))
+
+
+# --------------------------------------------------------------------------------------- new graphs
 
 
 AT_ONCE = 128
@@ -300,8 +307,7 @@ def g_mixup(
     """
     if not 0 <= share <= 10:
         raise UserError(f"share must be from 0 to 10 new graphs for each, got {share}")
-    if not isinstance(groups, int) or isinstance(groups, bool) or groups < 1:
-        raise UserError(f"groups must be a whole number of at least 1, got {groups!r}")
+    expect_whole("groups", groups, least=1)
     if len(mixing) != 2 or not 0 <= mixing[0] <= mixing[1] <= 1:
         raise UserError(f"mixing must be two numbers from 0 to 1, the least first, got {mixing}")
     settings = Settings(share, groups, (mixing[0], mixing[1]))

@@ -1,16 +1,17 @@
 """IRM, V-REx and IB-IRM around any method: penalties on what differs between environments."""
 
-import math
 from dataclasses import replace
 from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
+from hma.checks import expect_number, expect_whole
 from hma.data import Batch, Split, Task
 from hma.errors import UserError
 from hma.methods.learner import Learner, Method
 from hma.model import Output
+from hma.options.config import WEIGHT
 from hma.paper.rivals.wrapping import WrappedLearner, WrappedModule
 from hma.targets import Classes, Target
 
@@ -145,6 +146,9 @@ def feature_variance(features: Tensor, rows: Grouped) -> Tensor:
 
 
 Penalty = Literal["gradient", "variance"]
+# --------------------------------------------------------------------------- methods with penalties
+
+
 REMEDY = (
     "give the training split an environment for each row, or draw some with "
     "hma.paper.rivals.random_environments(task)"
@@ -280,10 +284,8 @@ def _penalise(
     method: Method, penalty: Penalty, weight: float, warmup_steps: int, bottleneck: float = 0.0
 ) -> Method:
     for name, value in (("weight", weight), ("bottleneck", bottleneck)):
-        if not math.isfinite(value) or value < 0:
-            raise UserError(f"{name} must be finite and at least 0, got {value}")
-    if not isinstance(warmup_steps, int) or isinstance(warmup_steps, bool) or warmup_steps < 0:
-        raise UserError(f"warmup_steps must be a whole number of at least 0, got {warmup_steps!r}")
+        expect_number(name, value, WEIGHT)
+    expect_whole("warmup_steps", warmup_steps, least=0)
 
     def build(task: Task, seed: int) -> Penalised:
         _expect_environments(task)
@@ -300,6 +302,9 @@ def _expect_environments(task: Task) -> None:
             f"the training rows of {task.name!r} are all of one environment, so nothing can be "
             f"the same in several; {REMEDY}"
         )
+
+
+# --------------------------------------------------------------------------- environments by chance
 
 
 class InEnvironments:

@@ -1,6 +1,5 @@
 """CIGA and DIR: predict from a part of each graph, with a shortcut head on the rest."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast, final
@@ -10,12 +9,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hma.attention.contrast import batch_rows, contrast_of_batch
+from hma.checks import expect_number
 from hma.data import Batch, Task
 from hma.errors import UserError
 from hma.memory.distributed import world_size
 from hma.methods.erm import erm
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import Output
+from hma.options.config import WEIGHT
 from hma.paper.rivals.subgraph_encoder import Inner, Reads, SubgraphEncoder, choose_subgraphs
 from hma.paper.rivals.wrapping import WrappedLearner, WrappedModule
 from hma.targets import Number, Target
@@ -124,6 +125,9 @@ def expect_subgraphs(learner: Learner) -> Learner:
     return learner
 
 
+# --------------------------------------------------------------------------------------------- CIGA
+
+
 def class_contrast(
     features: Tensor, y: Tensor, target: Target, weight: Tensor | None = None
 ) -> Tensor:
@@ -219,8 +223,7 @@ def ciga(
         reads: Whether the second encoder reads what the first makes of the nodes, or the nodes.
     """
     for name, value in (("contrast", contrast), ("spurious", spurious)):
-        if not math.isfinite(value) or value < 0:
-            raise UserError(f"{name} must be finite and at least 0, got {value}")
+        expect_number(name, value, WEIGHT)
     method = inner(choose_subgraphs(backbone, share, reads))
 
     def build(task: Task, seed: int) -> Ciga:
@@ -232,6 +235,9 @@ def ciga(
         return Ciga(expect_subgraphs(method(task, seed)), contrast, spurious)
 
     return build
+
+
+# ---------------------------------------------------------------------------------------------- DIR
 
 
 GROWTH = 1.6
@@ -341,8 +347,7 @@ def dir_(
         reads: Whether the second encoder reads what the first makes of the nodes, or the nodes.
     """
     for name, value in (("weight", weight), ("variance", variance)):
-        if not math.isfinite(value) or value < 0:
-            raise UserError(f"{name} must be finite and at least 0, got {value}")
+        expect_number(name, value, WEIGHT)
     method = inner(choose_subgraphs(backbone, share, reads))
 
     def build(task: Task, seed: int) -> Dir:

@@ -1,13 +1,12 @@
 """kNN, the classic semi-parametric baseline: the model's answer mixed with that of neighbours."""
 
-import math
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from hma.checks import feature_dim_of
+from hma.checks import expect_number, expect_whole, feature_dim_of
 from hma.data import Batch, Task
 from hma.errors import UserError
 from hma.memory.rows import MemoryQueue, check_rows, gather_memory_rows
@@ -15,6 +14,7 @@ from hma.methods.learner import Learner, Method
 from hma.methods.simple.neighbours import nearest_rows
 from hma.methods.simple.simple_row import mix_classes, mix_probabilities
 from hma.model import Output
+from hma.options.config import POSITIVE, SHARE
 from hma.paper.rivals.wrapping import WrappedLearner, WrappedModule, backbone_of
 from hma.targets import Classes, Number, SoftClasses, Target, YesNo
 
@@ -138,14 +138,10 @@ def knn(
         temperature: Divides squared distances; the higher, the more alike neighbours count.
         store: Rows kept, the last ones trained on; by default as many as there are.
     """
-    whole = {"neighbours": neighbours, "store": 1 if store is None else store}
-    for name, value in whole.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if not 0 <= share < 1:
-        raise UserError(f"share must be at least 0 and below 1, got {share}")
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise UserError(f"temperature must be finite and above 0, got {temperature}")
+    expect_whole("neighbours", neighbours, least=1)
+    expect_whole("store", 1 if store is None else store, least=1)
+    expect_number("share", share, SHARE)
+    expect_number("temperature", temperature, POSITIVE)
 
     def build(task: Task, seed: int) -> NearestNeighbours:
         size = len(task.train) if store is None else store

@@ -1,6 +1,5 @@
 """Manifold-Mixup: training between two rows, at a layer that is drawn."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
@@ -8,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from hma.backbones.gnn.encoder import GraphEncoder
+from hma.checks import expect_number
 from hma.data import Batch, Mixed, Task
 from hma.errors import UserError
 from hma.methods.learner import Learner, Method
 from hma.model import Output
+from hma.options.config import POSITIVE
 from hma.paper.rivals.wrapping import WrappedLearner, WrappedModule, backbone_of
 
 
@@ -158,8 +159,7 @@ def manifold_mixup(method: Method, *, alpha: float = 1.0) -> Method:
         method: Method to wrap; its module has a ``backbone``.
         alpha: 1 draws all shares alike, less draws them nearer to 0 and 1.
     """
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise UserError(f"alpha must be finite and above 0, got {alpha}")
+    expect_number("alpha", alpha, POSITIVE)
 
     def build(task: Task, seed: int) -> ManifoldMixup:
         return ManifoldMixup(method(task, seed), alpha)

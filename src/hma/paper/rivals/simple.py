@@ -19,6 +19,9 @@ from hma.methods.simple.simple_row import SimpleModule, Standardised, logits_of,
 from hma.methods.simple.trees import Nodes, Trees
 from hma.targets import Classes, Number, Target
 
+# ------------------------------------------------------------------------------------ random forest
+
+
 TREES = 100
 LEAVES = (1, 3, 10)
 
@@ -73,6 +76,9 @@ def forest(backbone: BackboneFactory | None = None, *, leaves: tuple[int, ...] =
         leaves: Least number of rows at a leaf; the validation rows choose one.
     """
     return simple_method(RandomForest, backbone, tuple(leaves))
+
+
+# --------------------------------------------------------------------------------- class prototypes
 
 
 SCALES = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -134,6 +140,9 @@ def prototypes(
         scales: How much a cosine counts; the validation rows choose one.
     """
     return simple_method(Prototypes, backbone, tuple(scales))
+
+
+# -------------------------------------------------------------------------------------------- cache
 
 
 STRENGTHS, SHARPNESS, SHARES = (0.03, 0.3, 3.0), (3.0, 10.0, 30.0), (0.1, 1.0, 10.0)

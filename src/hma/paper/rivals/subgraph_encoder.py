@@ -255,6 +255,9 @@ def choose_subgraphs(backbone: BackboneFactory, share: float, reads: Reads) -> B
     return build
 
 
+# ---------------------------------------------------------------------------------- scores of edges
+
+
 def edge_scores(learner: Learner, batch: Batch) -> Tensor:
     """Return a score of each edge, ``(E,)``: the higher, the more it counts.
 

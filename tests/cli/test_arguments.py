@@ -8,8 +8,8 @@ import numpy as np
 import pandas
 import pytest
 
+from hma import training
 from hma.attention.config import HMAConfig
-from hma.cli import answer
 from hma.runs import Run, RunOptions, train
 from hma.training import LineProgress, Recipe, SilentProgress
 
@@ -191,7 +191,7 @@ def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, 
 
 
 def test_a_pipe_is_told_how_far_predictions_are(run, rows, run_hma, tmp_path, monkeypatch):
-    monkeypatch.setattr(answer, "progress_for_terminal", lambda lines: LineProgress(every=0.0))
+    monkeypatch.setattr(training, "progress_for_terminal", lambda lines: LineProgress(every=0.0))
     ended = run_hma("predict", run, rows, "-o", tmp_path / "out.csv", "--batch-size", "10")
     told = [line for line in ended.err.splitlines() if line.startswith("predicting ")]
     assert [line.split()[1] for line in told] == ["25%,", "50%,", "75%,", "100%,"]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
-from hma.config import ConfigError
 from hma.errors import wrong_choice
+from hma.options.config import ConfigError
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine", "step"]
@@ -58,7 +58,7 @@ class Recipe:
     Example:
         >>> Recipe(lr=0, balance="los")
         Traceback (most recent call last):
-        hma.config.ConfigError: Recipe cannot run:
+        hma.options.config.ConfigError: Recipe cannot run:
           - lr must be above 0, got 0
           - balance must be one of 'none', 'loss', 'sampler', got 'los'; did you mean 'loss'?
     """

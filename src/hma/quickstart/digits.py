@@ -1,23 +1,46 @@
-"""Steps 4 and 5: a digit that training never saw is told as unknown, then taught, then undone."""
+"""Steps 4 to 6: a digit that training never saw, unknown and then taught; wrong labels found."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hma.data import Source
+from hma.data import Source, open_source
+from hma.data.sets.digits import digit_images
+from hma.io.files import atomic_write
 from hma.methods.memory import WithMemory
 from hma.questions.unfamiliar import unfamiliarity
-from hma.quickstart.digit_files import digit_file, digits_as_bytes, opened
 from hma.quickstart.step import Picture, Step, auroc
 from hma.report.html import inline_picture
 from hma.report.numbers import percent, plain
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.coverage import Covered
 from hma.runs.living import LivingMemory
+from hma.runs.suspects import suspects_of
 from hma.training import Progress, UserRecipe, all_logits
+
+BYTES = 255
+
+
+def digits_as_bytes() -> tuple[Tensor, Tensor]:
+    """Return the images ``(1797, 8, 8)`` as bytes, and their digits."""
+    images, labels = digit_images()
+    return (images[:, 0] * BYTES).round().to(torch.uint8), labels
+
+
+def write_digits(path: Path, images: Tensor, labels: Tensor) -> Source:
+    """Write images and labels as ``.npz``, such as a user has, and open them.
+
+    The file is whole or not there; one that is there stays as it is.
+    """
+    if not path.exists():
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, x=images.numpy(), y=labels.numpy())
+    return open_source(str(path))
+
 
 DIGIT, TAUGHT, COVERAGE = 7, 5, 0.95
 FOLDER = f"without-{DIGIT}"
@@ -36,12 +59,14 @@ class UnseenDigit:
         images, labels = digits_as_bytes()
         own = (labels == DIGIT).nonzero().flatten()
         own = own[torch.randperm(len(own), generator=torch.Generator().manual_seed(0))]
-        known = digit_file(folder / KNOWN, images[labels != DIGIT], labels[labels != DIGIT])
+        known = labels != DIGIT
         lesson, later = own[:TAUGHT], own[TAUGHT:]
-        self.lesson = digit_file(folder / LESSON, images[lesson], labels[lesson])
-        self.later = opened(digit_file(folder / LATER, images[later], labels[later]))
-        self.known, self.progress = opened(known), progress
-        options = RunOptions(source=str(known), recipe=UserRecipe().fixed())
+        self.lesson = folder / LESSON
+        write_digits(self.lesson, images[lesson], labels[lesson])
+        self.later = write_digits(folder / LATER, images[later], labels[later])
+        self.known = write_digits(folder / KNOWN, images[known], labels[known])
+        self.progress = progress
+        options = RunOptions(source=str(folder / KNOWN), recipe=UserRecipe().fixed())
         self.run = train(options, folder / FOLDER, progress=progress)
         self.tests = self.run.places["test"]
         if self.run.living.chain:  # an earlier tour stopped before it had undone its lesson
@@ -81,7 +106,7 @@ class UnseenDigit:
         )
         self.run = Run.open(self.run.folder)
         after = self._right()
-        lesson = opened(self.lesson)
+        lesson = open_source(str(self.lesson))
         self.run = self._restored()
         undone = self._right()
         return Step(
@@ -146,3 +171,68 @@ def _far(run: Run, source: Source, places: Sequence[int]) -> Tensor:
     memory = run.learner(MEMORY)
     assert isinstance(memory, WithMemory)
     return unfamiliarity(memory.model, split.batch(torch.arange(len(split))).x)
+
+
+WRONG_FOLDER = "wrong-labels"
+WRONG_FILE = f"{WRONG_FOLDER}.npz"
+CHANGED = 0.05
+SHOWN = 12
+
+
+def wrong_labels(folder: Path, progress: Progress | None) -> Step:
+    """Train on digits of which a part has wrong labels; rank them by the vote of the others.
+
+    Args:
+        folder: Of the tour; the file with the rows is written there.
+        progress: Shows how far it is.
+    """
+    images, labels = digits_as_bytes()
+    given = _partly_wrong(labels)
+    source = write_digits(folder / WRONG_FILE, images, given)
+    options = RunOptions(source=str(folder / WRONG_FILE), recipe=UserRecipe().fixed())
+    run = train(options, folder / WRONG_FOLDER, compare=False, progress=progress)
+    rows = suspects_of(run, progress=progress).rows  # the most suspicious first
+    places = [run.places["train"][row.id] for row in rows]
+    wrong = [bool(given[place] != labels[place]) for place in places]
+    count = sum(wrong)
+    precision = sum(wrong[:count]) / count
+    scores = torch.tensor([row.score for row in rows]).nan_to_num(nan=-1.0)
+    chosen = torch.tensor(wrong)
+    apart = auroc(scores[chosen], scores[~chosen])
+    return Step(
+        name="wrong labels",
+        title=f"Wrong labels: {percent(CHANGED, 0)} changed on purpose",
+        result=(
+            f"{count} of {len(rows)} training labels are wrong; of the {count} most suspicious "
+            f"{percent(precision)} are (by chance it would be {percent(count / len(rows))}), "
+            f"AUROC {plain(apart)}"
+        ),
+        command=f"hma suspects {run.folder}",
+        numbers={
+            "wrong training labels": count,
+            "training rows": len(rows),
+            "precision": precision,
+            "precision by chance": count / len(rows),
+            "AUROC": apart,
+        },
+        pictures=tuple(
+            Picture(
+                picture=inline_picture(source.thumbnail(place)),
+                head=f"given {row.label}, voted {row.suggested}",
+                text=f"changed, was {labels[place]}" if changed else "not changed",
+                marked=not changed,
+            )
+            for row, place, changed in list(zip(rows, places, wrong, strict=True))[:SHOWN]
+        ),
+        caption=f"The {SHOWN} most suspicious rows: label given, what the others vote, the truth.",
+    )
+
+
+def _partly_wrong(labels: Tensor) -> Tensor:
+    """Return labels of which a part is another digit, drawn with a fixed seed."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randperm(len(labels), generator=draw)[: round(CHANGED * len(labels))]
+    moved = torch.randint(1, 10, (len(rows),), generator=draw)
+    wrong = labels.clone()
+    wrong[rows] = (wrong[rows] + moved) % 10
+    return wrong

@@ -11,9 +11,9 @@ import pytest
 
 from hma.cli.quickstart import quickstart
 from hma.errors import UserError
-from hma.quickstart import few_labels, motifs, take_tour, unseen_digit
+from hma.quickstart import digits, few_labels, motifs, take_tour
 from hma.quickstart.step import Line, Picture, Step, figure
-from hma.quickstart.tour_page import render_tour
+from hma.quickstart.tour import render_tour
 from hma.runs import Run
 from hma.runs.living import LivingMemory
 
@@ -113,11 +113,11 @@ def test_the_printed_table_is_that_of_the_record(tour, folder, capsys, monkeypat
 
 
 def test_a_tour_that_was_stopped_after_its_lesson_comes_to_the_same_numbers(tour, folder):
-    memory = LivingMemory.open(Run.open(folder / unseen_digit.FOLDER))
-    memory.remember(str(folder / unseen_digit.LESSON), new_classes=True)
+    memory = LivingMemory.open(Run.open(folder / digits.FOLDER))
+    memory.remember(str(folder / digits.LESSON), new_classes=True)
     again = take_tour(folder, seeds=2)
     assert again.to_json() == tour.to_json()
-    assert not Run.open(folder / unseen_digit.FOLDER).living.classes
+    assert not Run.open(folder / digits.FOLDER).living.classes
 
 
 def test_a_folder_with_anything_else_is_refused_untouched(tmp_path):

@@ -8,6 +8,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origi
 
 from hma.errors import wrong_choice
 
+SlotInit = Literal["normal", "zeros", "samples", "class_means", "kmeans", "distilled"]
+"""How slots start; ``hma.memory.slots`` has a function for each."""
+
 
 class ConfigError(ValueError):
     """A configuration that cannot run. Lists every problem, not only the first."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hma.config import ConfigError
+from hma.options.config import ConfigError
 from hma.training import Recipe
 
 

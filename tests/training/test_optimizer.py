@@ -6,7 +6,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR, 
 from training_cases import plain_learner, quietly, small_task
 
 from hma.training import Recipe
-from hma.training.schedule import learning_rate
+from hma.training.optimizer import learning_rate
 
 STEPS, PER_EPOCH = 30, 5
 
