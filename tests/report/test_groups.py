@@ -60,7 +60,7 @@ def labels():
 def test_scores_of_a_number_are_scikit_learns(number):
     answers, report = number
     for result in report.tests[0].results:
-        said = (answers.plain if result.method != "HMA" else answers.memory)[result.context]
+        said = (answers.plain if result.method != "memory" else answers.memory)[result.context]
         value, truth = (2 * said[:, 0].double() + 10).numpy(), answers.labels.double().numpy()
         np.testing.assert_allclose(result.said, value)
         rmse = float(np.sqrt(((value - truth) ** 2).mean()))
@@ -78,7 +78,7 @@ def test_a_smaller_error_is_better_and_no_rows_are_called_right(number):
     said = verdict(report, report.tests[0])
     assert said.outcome == "better"
     assert "McNemar" not in said.sentence
-    assert re.search(r"HMA reaches an RMSE of [\d.]+ on 40 test rows", said.sentence)
+    assert re.search(r"The memory reaches an RMSE of [\d.]+ on 40 test rows", said.sentence)
 
 
 def test_the_page_of_a_number_draws_every_row_against_the_truth(number):
@@ -96,7 +96,7 @@ def test_each_label_has_scikit_learns_area_over_the_rows_that_have_it(labels):
     answers, report = labels
     y = answers.labels.numpy()
     for result in report.tests[0].results:
-        said = (answers.plain if result.method != "HMA" else answers.memory)[result.context]
+        said = (answers.plain if result.method != "memory" else answers.memory)[result.context]
         known = [~np.isnan(y[:, t]) for t in range(3)]
         areas = [roc_auc_score(y[k, t], said[k, t]) for t, k in enumerate(known)]
         assert [found.value for found in result.auroc] == pytest.approx(areas)

@@ -95,7 +95,7 @@ def test_every_other_text_is_escaped_too(report, field):
     changed = {
         "title": evil,
         "facts": {evil: evil},
-        "options": {"HMA": {evil: evil}},
+        "options": {"memory": {evil: evil}},
         "provenance": {evil: evil},
         "notes": (evil,),
         "examples": (replace(report.by_class[0], examples=(example,)),),

@@ -114,12 +114,12 @@ def test_logits_that_are_not_finite_are_refused():
 @pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2,)])
 def test_logits_of_another_shape_are_refused(shape):
     found = Answers(labels=torch.tensor([0, 1]), memory={"alone": torch.zeros(shape)}, plain={})
-    with pytest.raises(ValueError, match=r"logits of HMA on 'test' in context 'alone' must"):
+    with pytest.raises(ValueError, match=r"logits of memory on 'test' in context 'alone' must"):
         judged(found)
 
 
 def test_answers_of_the_memory_are_needed():
-    with pytest.raises(ValueError, match="memory must hold the logits of HMA on 'test'"):
+    with pytest.raises(ValueError, match="memory must hold the logits of the memory on 'test'"):
         judged(Answers(labels=torch.tensor([0]), memory={}, plain={}))
 
 

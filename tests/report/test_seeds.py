@@ -18,7 +18,7 @@ from hma.report.scoring import Answers, compare
 from hma.report.seeds import Candidate, SeedAnswers, compare_seeds, seeds_verdict, sheets
 from hma.targets import Classes, Number
 
-PLAIN, MEMORY = Candidate("plain backbone", "plain"), Candidate("HMA", "memory")
+PLAIN, MEMORY = Candidate("plain backbone", "plain"), Candidate("memory", "memory")
 LOGISTIC = Candidate("logistic regression", "simple")
 NEIGHBOURS = Candidate("nearest neighbours", "simple")
 DEPLOYED = Candidate("deployed", "deployed")
@@ -125,7 +125,7 @@ def test_the_same_report_comes_out_again():
 def test_a_candidate_that_a_seed_lacks_is_not_compared():
     found = [answers(0, ALL), answers(1, {PLAIN: 0.5, MEMORY: 0.5, DEPLOYED: 0.5})]
     names = [one.name for one in compare_seeds("x", found, "accuracy").tests[0].standings]
-    assert names == ["plain backbone", "HMA", "deployed"]
+    assert names == ["plain backbone", "memory", "deployed"]
 
 
 # ---------------------------------------------------------------------------------- verdicts
@@ -168,7 +168,7 @@ def test_where_the_plain_backbone_is_deployed_it_is_about_the_memory():
     found = [replace(one, said=one.said | {DEPLOYED: one.said[PLAIN]}) for one in found]
     report = compare_seeds("made up", found, "accuracy", resamples=200)
     said = seeds_verdict(report, report.tests[0])
-    assert said.headline == "HMA is better, beyond chance (5 seeds)"
+    assert said.headline == "The memory is better, beyond chance (5 seeds)"
 
 
 def test_a_difference_that_hangs_on_one_seed_could_be_chance():
@@ -192,7 +192,7 @@ def test_one_seed_decides_nothing():
 def test_without_a_plain_backbone_nothing_is_compared():
     found = headline({MEMORY: 0.9, DEPLOYED: 0.9})
     assert found.headline == "No plain backbone to compare with"
-    assert found.sentence.startswith("HMA ")
+    assert found.sentence.startswith("Memory ")
 
 
 # ------------------------------------------------------------------------ terminal and page
@@ -207,7 +207,13 @@ def test_the_tables_fit_into_80_columns_and_tell_all_numbers():
     assert max(map(len, text.splitlines())) <= 80
     assert "Accuracy over 4 seeds (40 rows, drawn anew with each seed)" in text
     memory = report.tests[0].of("memory")
-    for line in ("plain backbone", "HMA", "logistic regression", "nearest neighbours", "deployed"):
+    for line in (
+        "plain backbone",
+        "memory",
+        "logistic regression",
+        "nearest neighbours",
+        "deployed",
+    ):
         assert f" {line} " in text
     assert f"{100 * memory.mean('accuracy'):.1f}%" in text
     ends = memory.to_plain["accuracy"]

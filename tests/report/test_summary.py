@@ -161,7 +161,7 @@ def test_attention_is_that_of_the_batches_a_context_made(run):
 def test_a_record_with_another_accuracy_is_pointed_out(run):
     lying = run.memory_record | {"tests": {"test": {"batch": {"accuracy": 0.99}}}}
     note, weak = run.report(memory_record=lying).notes
-    assert "The record of HMA says 0.9900 accuracy on test in context batch" in note
+    assert "The record of the memory says 0.9900 accuracy on test in context batch" in note
     assert "the plain backbone is right on" in weak
 
 
@@ -170,7 +170,7 @@ def test_records_of_other_data_or_seeds_are_pointed_out(run):
     notes = run.report(plain_record=other, notes=["3 files left out"]).notes
     assert notes[0] == "3 files left out"
     assert "data fingerprint" in notes[1]
-    assert "seed: 7 for the plain backbone, 0 for HMA" in notes[2]
+    assert "seed: 7 for the plain backbone, 0 for the memory" in notes[2]
 
 
 def test_without_a_plain_backbone_nothing_is_compared(run):

@@ -50,7 +50,7 @@ def trial(differences, p, only=(3, 15), plain=0.80, memory=0.86, wrong=False):
     )  # fmt: skip
     return Trial(
         name="test", rows=200, comparisons=(compared,),
-        results=(result(PLAIN, "alone", plain), result("HMA", "batch", memory)),
+        results=(result(PLAIN, "alone", plain), result("memory", "batch", memory)),
     )  # fmt: skip
 
 
@@ -92,11 +92,12 @@ def test_nothing_is_claimed_of_a_test_set_that_says_so():
 
 def test_better_beyond_chance_is_said_with_its_numbers():
     found = said(differences=(0.06, 0.02, 0.10), p=0.0075)
-    assert (found.outcome, found.headline) == ("better", "HMA is better, beyond chance")
+    assert (found.outcome, found.headline) == ("better", "The memory is better, beyond chance")
     assert found.sentence == (
-        "HMA reaches 86.0% accuracy on 200 test rows, the plain backbone 80.0%. The difference of "
-        "+6.0 points (95% interval +2.0 to +10.0 points) is beyond chance: of the 18 rows that "
-        "only one of the two gets right, HMA has 15 (McNemar's exact test on accuracy, p = 0.007)."
+        "The memory reaches 86.0% accuracy on 200 test rows, the plain backbone 80.0%. The "
+        "difference of +6.0 points (95% interval +2.0 to +10.0 points) is beyond chance: of the 18 "
+        "rows that only one of the two gets right, the memory has 15 (McNemar's exact test on "
+        "accuracy, p = 0.007)."
     )
 
 
@@ -150,7 +151,7 @@ def test_a_winner_beats_the_best_simple_row(value, outcome):
     assert (
         found.headline
         == {
-            0.859: "HMA is better, beyond chance",
+            0.859: "The memory is better, beyond chance",
             0.86: "PARAM scores as well as the better of both",
             0.861: "PARAM scores better than both",
         }[value]
@@ -170,7 +171,7 @@ def mixed(simple, mixture=0.90, plain=0.80):
                   deployed=MIXTURE, simple={"boosting": {"accuracy": simple}})  # fmt: skip
     candidates = (
         Candidate(method=PLAIN, share=0.3, validation_loss=0.4),
-        Candidate(method="HMA", share=0.7, validation_loss=0.35),
+        Candidate(method="memory", share=0.7, validation_loss=0.35),
         Candidate(method=MIXTURE, share=None, validation_loss=0.3),
     )
     report = replace(
@@ -185,11 +186,11 @@ def test_the_headline_is_about_what_is_deployed():
     assert found.headline == "The mixture is better, beyond chance"
     assert found.sentence.startswith("The mixture reaches 90.0% accuracy on 200 test rows")
     assert "the mixture has 22 (McNemar's" in found.sentence
-    memory = verdict(report, one, method="HMA")
+    memory = verdict(report, one, method="memory")
     assert memory.headline == "Boosting scores better than both"
     first, *rest = tiles(report, one)
     assert (first.name, first.value) == ("mixture, deployed", "90.0%")
-    assert [tile.name for tile in rest] == ["plain backbone", "HMA", "Difference"]
+    assert [tile.name for tile in rest] == ["plain backbone", "memory", "Difference"]
     assert rest[-1].value == "+10.0"
 
 
@@ -218,7 +219,7 @@ def test_a_simple_row_that_is_deployed_is_not_held_against_itself():
 def test_where_the_plain_backbone_is_deployed_the_headline_is_about_the_memory():
     report, one = mixed(simple=0.5)
     one = replace(one, deployed=PLAIN)
-    assert verdict(report, one).headline == "HMA looks better, but it could be chance"
+    assert verdict(report, one).headline == "The memory looks better, but it could be chance"
     assert tiles(report, one)[0].name == "plain backbone, deployed"
 
 
@@ -228,7 +229,7 @@ def test_shares_and_validation_losses_stand_beside_the_scores():
             score_rows(report, one)}  # fmt: skip
     assert rows == {
         "plain backbone": ("30%", "0.400", False),
-        "HMA": ("70%", "0.350", False),
+        "memory": ("70%", "0.350", False),
         "mixture": ("\u2014", "0.300", True),
         "boosting": ("", "", False),
     }
@@ -317,7 +318,7 @@ def healthy(report):
 
 def with_options(report, **options):
     return replace(
-        report, options={"HMA": {name.replace("__", "."): v for name, v in options.items()}}
+        report, options={"memory": {name.replace("__", "."): v for name, v in options.items()}}
     )
 
 

@@ -39,7 +39,7 @@ def test_the_page_finds_the_scores_of_the_record_in_every_context(run):
     report = report_of(run)
     assert report.notes == ()  # it would point out other accuracies
     recorded = run.record(MEMORY).tests["test"]
-    shown = {r.context: r.scores for r in report.tests[0].results if r.method == "HMA"}
+    shown = {r.context: r.scores for r in report.tests[0].results if r.method == "memory"}
     assert set(shown) == set(recorded) == {"batch", "batch-sorted", "alone"}
     for context, scores in recorded.items():
         assert shown[context]["accuracy"].value == pytest.approx(scores["accuracy"])
@@ -58,7 +58,7 @@ def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
         "kernel ridge",
         "gradient boosting",
     ]
-    assert list(shown) == ["plain backbone", "HMA", *simple, "mixture"]
+    assert list(shown) == ["plain backbone", "memory", *simple, "mixture"]
     assert first.deployed == "mixture"
     names = [title(which, run.preparation.target) for which in ("logistic", "neighbours")]
     for which, name in zip(("logistic", "neighbours"), names, strict=True):
@@ -67,7 +67,7 @@ def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
     own = run.deployed
     assert shown["mixture"]["nll"].value == pytest.approx(own.tests["test"]["nll"], rel=1e-5)
     found = {one.method: (one.share, one.validation_loss) for one in report.candidates}
-    assert found["HMA"] == (own.shares[MEMORY], own.losses[MEMORY])
+    assert found["memory"] == (own.shares[MEMORY], own.losses[MEMORY])
     assert found["mixture"] == (None, own.losses["mixture"])
     assert [one.method for one in report.costs][2:] == simple
 
@@ -91,7 +91,7 @@ def test_param_is_trained_when_asked_for_shown_and_never_deployed(run, tmp_path)
     (param,) = (one for one in report.candidates if one.method == "PARAM")
     last = found.record("param").epochs[-1]["validation"]["alone"]
     assert (param.share, param.validation_loss) == (None, pytest.approx(last["nll"], rel=1e-5))
-    assert "PARAM has HMA's blocks without a memory" in render(report)
+    assert "PARAM has the blocks of the paper's memory without one" in render(report)
 
 
 def test_param_needs_blocks_that_a_vote_does_not_have(run, tmp_path):

@@ -11,7 +11,7 @@ from hma.report import numbers
 from hma.report.statistics import Calibration, Floats, Integers
 from hma.targets import Target
 
-PLAIN, MEMORY, MIXTURE = "plain backbone", "HMA", "mixture"
+PLAIN, MEMORY, MIXTURE = "plain backbone", "memory", "mixture"
 KINDS = ("itself", "queue", "batch", "anchors", "slots")  # what is attended to, as it is shown
 PointKind = Literal["test", "queue", "slot"]
 POINT_KINDS: tuple[PointKind, ...] = ("test", "queue", "slot")

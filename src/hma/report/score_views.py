@@ -58,7 +58,7 @@ def style_of(method: str, place: int) -> str:
 
 
 def own_results(trial: Trial) -> list[tuple[Result, str]]:
-    """Return plain backbone, HMA and what is deployed, in their own contexts with their styles."""
+    """Return plain backbone, memory and what is deployed, each in its own context and style."""
     found = []
     for method in dict.fromkeys((PLAIN, MEMORY, trial.deployed)):
         result = next((r for r in trial.results if r.method == method), None)

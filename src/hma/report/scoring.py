@@ -38,11 +38,11 @@ class Answers:
 
     Args:
         labels: True labels, class ids ``(N,)`` or as the target has them.
-        memory: Logits of HMA ``(N, outputs)`` in each inference context, the model's own context
+        memory: Logits of the memory ``(N, outputs)`` in each inference context, the model's own
             first.
         plain: The same of the plain backbone; empty where none was trained.
         others: Logits of other candidates, and of the mixture, by their names.
-        features: Features of the rows as HMA's backbone makes them, ``(N, F)``; None leaves
+        features: Features of the rows as the memory's backbone makes them, ``(N, F)``; None leaves
             out what needs them (attention, examples, maps).
         orders: In which order a context went through the rows, ``(N,)``; as given here if not.
     """
@@ -77,7 +77,7 @@ def compare(
         seed: Decides the draws.
     """
     if not answers.memory:
-        raise ValueError(f"memory must hold the logits of HMA on {name!r}, got none")
+        raise ValueError(f"memory must hold the logits of the memory on {name!r}, got none")
     labels = _checked_labels(name, answers.labels, target)
     everything: list[tuple[str, Mapping[str, Tensor]]] = [
         (PLAIN, answers.plain),

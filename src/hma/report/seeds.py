@@ -23,6 +23,7 @@ from hma.report.verdict import (
     change_interval,
     compared,
     judge,
+    phrase,
     unit,
 )
 from hma.targets import Target
@@ -329,9 +330,9 @@ def _difference_texts(metric: str, mean: float, ends: Interval | None) -> tuple[
 def seeds_verdict(report: SeedsReport, trial: SeedsTrial) -> Verdict:
     """Say what is gained over the plain backbone on a test set, over the seeds.
 
-    It is about what is deployed, and about HMA where that is the plain backbone itself. Better or
-    worse is said only where the interval over seeds and rows leaves 0 out, the paired t-test over
-    seeds agrees, and the winner also beats the best simple row.
+    It is about what is deployed, and about the memory where that is the plain backbone itself.
+    Better or worse is said only where the interval over seeds and rows leaves 0 out, the paired
+    t-test over seeds agrees, and the winner also beats the best simple row.
     """
     metric = report.metrics[0]
     plain, simple = trial.of("plain"), trial.best_simple
@@ -344,7 +345,7 @@ def seeds_verdict(report: SeedsReport, trial: SeedsTrial) -> Verdict:
     seeds = counted(len(report.seeds), "seed")
     name = DEPLOYED if subject.kind == "deployed" else subject.name
     said = (
-        f"Over {seeds} {name} reaches {_mean(metric, subject)}, the plain backbone "
+        f"Over {seeds} {phrase(name)} reaches {_mean(metric, subject)}, the plain backbone "
         f"{_mean(metric, plain)}. {_difference(metric, subject)}{_beside(metric, subject, simple)}"
         f"{_memory(metric, trial, subject)}"
     )
@@ -395,7 +396,9 @@ def _memory(metric: str, trial: SeedsTrial, subject: Standing) -> str:
     if memory is None or memory is subject or metric not in memory.to_plain:
         return ""
     away = _away(metric, memory.to_plain[metric])
-    return f" {memory.name} alone reaches {_mean(metric, memory)}, {away} from the plain backbone."
+    return (
+        f" The {memory.name} alone reaches {_mean(metric, memory)}, {away} from the plain backbone."
+    )
 
 
 def _away(metric: str, ends: Interval) -> str:

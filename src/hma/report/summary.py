@@ -240,7 +240,7 @@ def _stale(method: str, record: Values, trials: tuple[Trial, ...]) -> list[str]:
             if not math.isclose(written, score.value, rel_tol=1e-4, abs_tol=1e-4):
                 title = METRICS[metric].title
                 found.append(
-                    f"The record of {method} says {written:.4f} {title} on {trial.name} in "
+                    f"The record of the {method} says {written:.4f} {title} on {trial.name} in "
                     f"context {result.context}, its predictions come to {score.value:.4f}. They "
                     "are not of the same weights."
                 )
@@ -252,7 +252,7 @@ def curve(method: str, record: Values, metric: str) -> Curve:
 
     Example:
         >>> epochs = [{"epoch": 0, "train_loss": 1.5, "validation": {"alone": {"accuracy": 0.5}}}]
-        >>> curve("HMA", {"epochs": epochs, "selected_epoch": 0}, "accuracy").validation
+        >>> curve("memory", {"epochs": epochs, "selected_epoch": 0}, "accuracy").validation
         {'alone': (0.5,)}
     """
     epochs = list(record.get("epochs") or [])
@@ -312,7 +312,7 @@ def disagreements(memory: Values, plain: Values) -> list[str]:
     """Say where two records differ in what must be the same for a fair comparison."""
     return [
         f"The two methods differ in {SHORTER.get(name, name)}: {plain[name]} for the plain "
-        f"backbone, {memory[name]} for HMA. The comparison is not of like with like."
+        f"backbone, {memory[name]} for the memory. The comparison is not of like with like."
         for name in ("data_fingerprint", "seed")
         if name in plain and name in memory and plain[name] != memory[name]
     ]

@@ -117,7 +117,7 @@ def verdict(
         report: The report.
         trial: The test set.
         context: Inference context of the method; its own where None.
-        method: Which; the deployed one where None, and HMA where that is the plain backbone.
+        method: Which; the deployed one where None, and the memory where that is the plain backbone.
     """
     if trial.unclaimed:
         return Verdict("alone", "Nothing is claimed", trial.unclaimed)
@@ -145,14 +145,14 @@ def verdict(
     return Verdict(outcome, headline, f"{scores} {_reason(metric, found, outcome)}{beside}")
 
 
-def _within(method: str) -> str:
+def phrase(method: str) -> str:
     """Return the name of a method within a sentence."""
-    return f"the {method}" if method == MIXTURE else method
+    return f"the {method}" if method in (MIXTURE, MEMORY) else method
 
 
 def _subject(method: str) -> str:
     """Return the name of a method at the beginning of a sentence."""
-    name = _within(method)
+    name = phrase(method)
     return f"{name[:1].upper()}{name[1:]}"
 
 
@@ -248,7 +248,7 @@ def judge(
         higher = ahead(metric, simple[1]) > best
         both = "both"
         if found.method != MEMORY:
-            both = f"{_within(found.method)} and the plain backbone"
+            both = f"{phrase(found.method)} and the plain backbone"
         how = f"better than {both}" if higher else f"as well as the better of {both}"
         return "simple", f"{_subject(simple[0])} scores {how}"
     gain = ahead(metric, found.differences[metric].value)
@@ -287,7 +287,7 @@ def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     rows = "row" if apart == 1 else "rows"
     return (
         f"{text}: of the {apart} {rows} that only one of the two gets right, "
-        f"{_within(found.method)} has "
+        f"{phrase(found.method)} has "
         f"{found.only_other} (McNemar's exact test on accuracy, p {compared(found.p_value)})."
     )
 

@@ -12,7 +12,7 @@ from hma.io.files import file_sha256
 from hma.io.tensor_files import read_features, write_features
 from hma.methods import Learner
 from hma.methods.learner import Tick
-from hma.report.run_report import MEMORY as HMA
+from hma.report.run_report import MEMORY as MEMORY_NAME
 from hma.report.seeds import Candidate, SeedAnswers
 from hma.runs.answers import answers
 from hma.runs.deployment import MEMORY, MIXTURE, PLAIN, Which, title
@@ -202,7 +202,7 @@ def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
 
 def _candidate(which: Which, target: Target) -> Candidate:
     if which == MEMORY:
-        return Candidate(HMA, "memory")
+        return Candidate(MEMORY_NAME, "memory")
     name = title(which, target).removeprefix("the ")
     return Candidate(name, "plain" if which == PLAIN else "simple")
 
