@@ -40,7 +40,7 @@ def offered(script, tmp_path):
     ("words", "wanted"),
     [
         (["hma", "tra"], ["train"]),
-        (["hma", "re"], ["report", "remember"]),
+        (["hma", "re"], ["report", "remember", "results"]),
         (["hma", "train", "x.csv", "--ep"], ["--epochs"]),
         (["hma", "train", "x.csv", "--memory", ""], ["vote", "hma"]),
         (["hma", "completion", ""], ["bash", "zsh", "fish"]),

@@ -79,14 +79,14 @@ def test_names_in_an_archive_cannot_lead_outside(shelf, tmp_path):
 
 def test_a_crash_while_unpacking_is_noticed_next_time(shelf, tmp_path, monkeypatch):
     (shelf / "TOY.zip").write_bytes(packed(TOY))
-    whole = hma.data.storage.written_whole
+    whole = hma.data.storage.atomic_write
 
     def full_disk(target):
         if target.name == "TOY_graph_labels.txt":
             raise OSError(28, "No space left on device")
         return whole(target)
 
-    monkeypatch.setattr(hma.data.storage, "written_whole", full_disk)
+    monkeypatch.setattr(hma.data.storage, "atomic_write", full_disk)
     with pytest.raises(OSError, match="No space left"):
         tu_source("TOY", tmp_path / "root", download=True)
     monkeypatch.undo()
