@@ -1,8 +1,8 @@
 """The leave-one-out vote against loops in float64; what is suspicious and what cannot be known."""
 
 import math
-import sys
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def score_by_hand(kind, labels, weights, own):
 @pytest.mark.parametrize("kind", ["classes", "one logit", "soft", "yes/no"])
 @pytest.mark.parametrize("at_once", [1, 200, 2**22])
 def test_a_score_is_what_the_vote_of_the_others_denies_the_label(kind, at_once, monkeypatch):
-    monkeypatch.setattr(sys.modules["hma.questions.suspects"], "MOST_DISTANCES", at_once)
+    monkeypatch.setattr(import_module("hma.questions.suspects"), "MOST_DISTANCES", at_once)
     target, y = LABELS[kind]
     model = filled(target, y)
     expected = [score_by_hand(kind, y.tolist(), weights_by_hand(model, i), i) for i in range(ROWS)]

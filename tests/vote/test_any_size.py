@@ -2,7 +2,7 @@
 
 import copy
 import math
-import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -292,6 +292,6 @@ def test_loading_from_another_model_shares_no_rows(small):
 
 
 def test_leaving_out_each_of_blocks_is_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["hma.questions.contributions"], "MOST_ROWS", 10)
+    monkeypatch.setattr(import_module("hma.questions.contributions"), "MOST_ROWS", 10)
     with pytest.raises(ValueError, match=r"at most 10, got 64; take hma\.explain"):
         hma.contributions(filled(), torch.randn(1, WIDTH).double())
