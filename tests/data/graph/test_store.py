@@ -3,9 +3,6 @@
 import pytest
 import torch
 from graph_cases import WIDTH, laid_split, random_split
-from torch_geometric.data import Batch, Data, InMemoryDataset
-from torch_geometric.transforms import OneHotDegree
-from torch_geometric.utils import subgraph
 
 from hma.backbones import backbone_for
 from hma.data import (
@@ -19,9 +16,14 @@ from hma.data import (
 from hma.data.graph.preparation import GraphPreparation
 from hma.data.graph.store import DegreeFeatures, joined, with_edges, with_nodes
 from hma.errors import UserError
+from hma.extras import needed
 from hma.targets import Classes
 
 pytest.importorskip("torch_geometric", reason="needs the graph extra", exc_type=ImportError)
+geometric = needed("torch_geometric.data", "graphs")
+Batch, Data, InMemoryDataset = geometric.Batch, geometric.Data, geometric.InMemoryDataset
+OneHotDegree = needed("torch_geometric.transforms", "graphs").OneHotDegree
+subgraph = needed("torch_geometric.utils", "graphs").subgraph
 
 
 class Pairs(Data):
