@@ -22,12 +22,13 @@ from hma.memory.rows import MemoryRows
 from hma.runs import MEMORY, Run, RunOptions, train
 from hma.runs.answers import evaluate, predict
 from hma.runs.explanation import explain_row
+from hma.runs.kept_answers import candidate_answers
 from hma.runs.living import LivingMemory
 from hma.runs.memory_scores import left_out_logits
 from hma.runs.memory_search import search, write_rows
-from hma.runs.memory_versions import CURRENT
+from hma.runs.memory_versions import CURRENT, Living
 from hma.runs.source import prepared_from, rows_for
-from hma.training import Recipe, SilentProgress
+from hma.training import Recipe, SilentProgress, all_logits
 
 CORNERS = 4 * np.eye(4)
 
@@ -452,3 +453,15 @@ def test_ten_kills_leave_the_old_version_or_the_new_one(folder):
             assert held == (ids[3:] if verb == "forget" else [*ids, *held[-6:]])
         assert [one.number for one in LivingMemory.open(run).history()] == list(range(1, now + 1))
     _change(folder, "forget")  # what a killed writer left is in nobody's way
+
+
+def test_kept_answers_are_those_of_the_version_that_answers(memory):
+    before = candidate_answers(memory.run).said["test"][MEMORY]["alone"]
+    memory.forget(label="k0", yes=True)
+    run = memory.run
+    task = prepared_from(run.options).task
+    said = all_logits(run.learner(MEMORY), task.tests["test"], batch_size=256)
+    now = candidate_answers(run).said["test"][MEMORY]["alone"]
+    torch.testing.assert_close(now, said)
+    assert not torch.allclose(now, before)
+    assert torch.equal(candidate_answers(run.at(Living())).said["test"][MEMORY]["alone"], before)
