@@ -27,6 +27,8 @@ from hma.paper.table import Row, memory_row
 from hma.training import Recipe
 from hma.vote.config import VoteConfig
 
+from ._vote import PLAIN
+
 WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Of a penalty, as the paper searched them."""
 BATCH = 32
@@ -93,7 +95,7 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
         found[name] = replace(row, build=by_task(row.build))
     found["VotingMemory"] = Row(
         build=_voting,
-        settings={"config": asdict(VoteConfig())},
+        settings={"config": asdict(PLAIN)},
         what="the library's default memory: nearest stored rows answer beside the head",
         measure=measure,
     )

@@ -1,6 +1,6 @@
 """Rows of the suites that ask whether a memory helps: its designs, and what needs no network."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from hma import MemoryModel, methods
@@ -15,6 +15,8 @@ from hma.paper.table import Row
 from hma.questions.audit import AUDIT
 from hma.training.evaluation import audit_split
 from hma.vote.config import VoteConfig
+
+from ._vote import PLAIN
 
 MEASURED = "54d3a106"
 """Commit at which variants of the vote were measured that left the package."""
@@ -53,7 +55,7 @@ def memory(what: str, config: HMAConfig | VoteConfig) -> Row:
 
 def retired(what: str, **fields: Any) -> Row:
     """Return a variant of the vote that lost and left the package, with its records."""
-    return Row(retired=MEASURED, settings={"config": asdict(VoteConfig()) | fields}, what=what)
+    return Row(retired=MEASURED, settings={"config": asdict(PLAIN) | fields}, what=what)
 
 
 ROWS = {
@@ -62,8 +64,11 @@ ROWS = {
         "the paper's two blocks without memory and without neighbours", HMAConfig.ablation("param")
     ),
     "HMA": memory("the paper's memories: attention by dot product", HMAConfig()),
+    "plain-vote": memory(
+        "nearest stored rows vote for their labels beside the head, keys from the inputs", PLAIN
+    ),
     "VotingMemory": memory(
-        "nearest stored rows answer beside the head, keys from the inputs", VoteConfig()
+        "the same rows also say what is solved for, by keys and by the inputs", VoteConfig()
     ),
     "kNN": Row(build=neighbours, what="nearest neighbours, fitted at once"),
     "logistic": Row(build=logistic, what="logistic regression, fitted at once"),
@@ -76,9 +81,9 @@ ROWS = {
 
 SWITCHES = {
     "ERM": ROWS["ERM"],
-    "VotingMemory": ROWS["VotingMemory"],
+    "plain-vote": ROWS["plain-vote"],
     "vote-features": memory(
-        "keys from the features that the head reads", VoteConfig(key_view="features")
+        "keys from the features that the head reads", replace(PLAIN, key_view="features")
     ),
     "vote-added": retired(
         "keys learn with the backbone, the vote is added to the logits", vote="added"
@@ -89,19 +94,19 @@ SWITCHES = {
     ),
     "vote-alone": retired("the vote without the head", vote="alone"),
     "vote-self": memory(
-        "rows may read their own copy while keys learn", VoteConfig(leave_self_out=False)
+        "rows may read their own copy while keys learn", replace(PLAIN, leave_self_out=False)
     ),
-    "vote-512": memory("the last 512 rows instead of all", VoteConfig(memory_size=512)),
+    "vote-512": memory("the last 512 rows instead of all", replace(PLAIN, memory_size=512)),
     "vote-slots": memory(
         "learned rows beside the stored ones, started by k-means",
-        VoteConfig(slots_per_class=4, slot_init="kmeans"),
+        replace(PLAIN, slots_per_class=4, slot_init="kmeans"),
     ),
 }
 """The memory that is the default, and with one thing changed at a time."""
-NAMES_OF_ROWS = {"VotingMemory": "HMA", "HMA": "HMA-paper"}
+NAMES_OF_ROWS = {"plain-vote": "HMA", "HMA": "HMA-paper"}
 """What records of M1 and M2 say."""
 NAMES_OF_SWITCHES = {
-    "VotingMemory": "HMA",
+    "plain-vote": "HMA",
     **{name: name.replace("vote-", "HMA-") for name in SWITCHES if name.startswith("vote-")},
 }
 """What records of M1-switches say."""

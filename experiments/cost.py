@@ -54,8 +54,8 @@ WORDS = {PAPER: "the paper's memories, real and synthetic", "GIN-v": "with a vir
 
 
 def default_memory(backbone: BackboneFactory, **keywords: Any) -> Method:
-    """Return the library's default memory on a backbone."""
-    return with_memory(partial(backbone, **keywords), VoteConfig())
+    """Return rows that vote for their labels, on a backbone."""
+    return with_memory(partial(backbone, **keywords), VoteConfig(solved="none"))
 
 
 @dataclass(frozen=True, kw_only=True)

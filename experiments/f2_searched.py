@@ -26,7 +26,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from hma import VoteConfig
 from hma.data import Task
 from hma.data.task import limited
 from hma.methods import Learner, erm
@@ -34,6 +33,7 @@ from hma.paper.table import Budget, Problem, Row, Table, memory_row
 
 from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name
 from ._memory_rows import audited, with_memory
+from ._vote import PLAIN
 
 SIZES = {"mlp": (14, 28), "cnn": (14,)}
 """Pixels that each backbone sees."""
@@ -80,7 +80,7 @@ TABLE = Table(
         ),
         "VotingMemory": Row(
             build=with_memory,
-            settings={"config": asdict(VoteConfig())},
+            settings={"config": asdict(PLAIN)},
             what="the library's default memory: nearest stored rows answer beside the head",
             measure=audited_in_part,
         ),

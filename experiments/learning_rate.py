@@ -27,15 +27,15 @@ from hma.paper.table import Budget, Job, Problem, Row, Table
 from hma.runs import RunOptions
 from hma.runs.source import prepared_from
 from hma.training import Record, UserRecipe, fit
-from hma.vote.config import VoteConfig
 
 from ._real_data import table
+from ._vote import PLAIN
 from .m2_few_labels import encoder, few
 
 RATES = (3e-4, 1e-3, 3e-3)
 TABLES = ("Glass", "Ionosphere", "PimaIndiansDiabetes2", "Vowel")
 FROZEN = {"Flowers102": 10, "Twitter": 200}
-VOTE = asdict(VoteConfig(key_dim=64, key_view="features")) | {"vote": "added"}
+VOTE = asdict(replace(PLAIN, key_dim=64, key_view="features")) | {"vote": "added"}
 MEMORY = {"config": VOTE}
 """Rows that vote while the backbone learns, which is no longer part of hma: a memory that is
 learned after the backbone has its own rate."""

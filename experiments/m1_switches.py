@@ -42,7 +42,7 @@ TABLE = Table(
             seeds=3,
         ),
     },
-    baseline="VotingMemory",
+    baseline="plain-vote",
     recorded_names=NAMES_OF_SWITCHES,
     page="when-memory-helps",
     notes=M1.notes,

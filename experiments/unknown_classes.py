@@ -43,6 +43,7 @@ from hma.targets import Classes, YesNo
 from hma.training import Record, UserRecipe, fit
 from hma.vote.config import VoteConfig
 
+from ._vote import PLAIN
 from .m1_tables import data as whole_table
 from .m1_tables import encoder as network
 from .m2_few_labels import encoder as standardised
@@ -180,7 +181,7 @@ def covered(
 
 def row(score: str, what: str) -> Row:
     """Return a row that ranks by one score."""
-    return Row(work=ranked, settings={"score": score, "config": asdict(VoteConfig())}, what=what)
+    return Row(work=ranked, settings={"score": score, "config": asdict(PLAIN)}, what=what)
 
 
 recipe = UserRecipe().fixed()

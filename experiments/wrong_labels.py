@@ -45,6 +45,7 @@ from hma.training import Record, UserRecipe, all_logits, fit
 from hma.training.identity import data_fingerprint
 from hma.vote.config import VoteConfig
 
+from ._vote import PLAIN
 from .m1_tables import data as whole
 from .m1_tables import encoder
 
@@ -178,7 +179,7 @@ TABLE = Table(
     rows={
         "vote": Row(
             work=by_vote,
-            settings={"config": asdict(VoteConfig())},
+            settings={"config": asdict(PLAIN)},
             what="the memory, trained once, asked about each row without it",
         ),
         "cleanlab-network": Row(

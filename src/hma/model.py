@@ -268,6 +268,7 @@ class MemoryModel(HubMixin, Growing, ABC):
         rows: Callable[[], EncodedRows | None],
         held_out: Callable[[], EncodedRows | None],
         *,
+        like: Mapping[str, Any] | None = None,
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
@@ -276,6 +277,7 @@ class MemoryModel(HubMixin, Growing, ABC):
         Args:
             rows: Gives the training rows, encoded; called only where they are needed.
             held_out: The same of rows that nothing was learned from.
+            like: What an earlier call returned, whose held-out rows decided.
             seed: Decides every random draw.
             tick: Called after each step.
         """

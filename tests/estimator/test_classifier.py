@@ -1,6 +1,5 @@
 """What a fitted classifier does: weights, repeatability, labels, columns, parts, explanations."""
 
-from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -206,7 +205,7 @@ def test_a_given_module_is_copied_and_a_factory_is_called():
 
     one = MemoryClassifier(factory, **FEW).fit(IRIS, SPECIES).predict_proba(IRIS)
     other = MemoryClassifier(factory, **FEW).fit(IRIS, SPECIES).predict_proba(IRIS)
-    assert asked == [4, 4]
+    assert asked == [4, 4, 4, 4]  # each with some rows held out, then with all
     np.testing.assert_array_equal(one, other)
 
 
@@ -230,7 +229,7 @@ def test_early_stopping_stops_and_keeps_the_best_epoch(monkeypatch):
         return next(scripted)
 
     monkeypatch.setattr(learning, "mean_loss", scripted_loss)
-    options = {"batch_size": 2, "linear": False}  # 60 steps in an epoch
+    options = {"batch_size": 2, "refit": False}  # 60 steps in an epoch
     model = MemoryClassifier(early_stopping=True, patience=3, random_state=0, **options)
     model.fit(IRIS, SPECIES)
     assert model.n_iter_ == 5
@@ -242,8 +241,10 @@ def test_early_stopping_stops_and_keeps_the_best_epoch(monkeypatch):
 def test_verbose_prints_a_line_per_epoch(capsys):
     MemoryClassifier(verbose=True, early_stopping=True, **FEW).fit(IRIS, SPECIES)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
-    assert lines[2].startswith("epoch 3: loss ")
+    assert [line.partition(": loss ")[0] for line in lines] == [
+        *(f"epoch {epoch}" for epoch in (1, 2, 3)),
+        *["all rows"] * 3,
+    ]
     assert ", validation " in lines[2]
 
 
@@ -254,17 +255,17 @@ def test_shares_sum_to_one_and_ids_are_training_rows(fitted):
     found = fitted.explain(IRIS[1::30])
     shares = found.itself + found.queue.sum(1) + found.batch.sum(1) + found.slots.sum(1)
     torch.testing.assert_close((shares + found.linear).float(), torch.ones(5))
-    assert float(found.linear[0]) == pytest.approx(float(fitted.linear_.share))
+    assert float(found.linear.sum()) == 0
     classes = SPECIES[::2][found.queue_ids.numpy()]  # ids are places in the training rows
     np.testing.assert_array_equal(fitted.classes_[found.queue_classes.numpy()], classes)
     assert set(found.queue_ids.tolist()) == set(range(75))
     wanted = fitted.predict_proba(IRIS[1::30])
     np.testing.assert_allclose(found.probabilities, wanted, atol=1e-6)
     np.testing.assert_allclose(found.exact.whole, wanted, atol=1e-5)
-    network = deepcopy(fitted)
-    network.linear_ = None
-    found = network.explain(IRIS[1::30])
-    np.testing.assert_allclose(found.exact.whole, network.predict_proba(IRIS[1::30]), atol=1e-5)
+    mixed = MemoryClassifier(linear=True, **FEW).fit(IRIS[::2], SPECIES[::2])
+    found = mixed.explain(IRIS[1::30])
+    assert float(found.linear[0]) == pytest.approx(float(mixed.linear_.share))
+    np.testing.assert_allclose(found.exact.whole, mixed.predict_proba(IRIS[1::30]), atol=1e-5)
     assert not found.linear.any()
 
 

@@ -78,14 +78,14 @@ def test_the_share_has_the_least_loss_on_held_out_rows_and_a_few_more():
 
 def test_rows_of_one_class_have_no_line():
     x, y = load_iris(return_X_y=True)
-    model = MemoryClassifier(class_weight={0: 1, 1: 0, 2: 0}, **FEW).fit(x, y)
+    model = MemoryClassifier(class_weight={0: 1, 1: 0, 2: 0}, linear=True, **FEW).fit(x, y)
     assert model.linear_ is None
     assert set(model.predict(x)) == {0}
 
 
 def test_a_probability_is_the_mixture_of_both_parts():
     x, y = load_iris(return_X_y=True)
-    model = MemoryClassifier(early_stopping=True, **FEW).fit(x, y)
+    model = MemoryClassifier(early_stopping=True, linear=True, **FEW).fit(x, y)
     whole, part = model.predict_proba(x), model.linear_
     line = part.logits(torch.tensor(model.scaler_.transform(x))).softmax(1).numpy()
     model.linear_ = None
@@ -95,7 +95,7 @@ def test_a_probability_is_the_mixture_of_both_parts():
 
 def test_a_pass_over_more_rows_leaves_the_network_alone():
     x, y = load_iris(return_X_y=True)
-    model = MemoryClassifier(**FEW).fit(x, y)
+    model = MemoryClassifier(linear=True, **FEW).fit(x, y)
     assert model.linear_ is not None
     assert model.partial_fit(x, y).linear_ is None
 

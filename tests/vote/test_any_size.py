@@ -216,7 +216,8 @@ def right_share(model):
 
 
 def test_keys_of_blocks_are_learned_as_those_of_few(small):
-    few = VotingMemory(nn.Identity(), 2, VoteConfig(candidates=16), feature_dim=WIDTH)
+    config = VoteConfig(candidates=16, solved="none")  # many rows are not solved for
+    few = VotingMemory(nn.Identity(), 2, config, feature_dim=WIDTH)
     many = copy.deepcopy(few)
     expected = right_share(few)
     small(64)

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -117,12 +118,15 @@ class TableEstimator(TableOptions, ABC):
         train, held_out = hold_out(rows, fraction, self._seed)
         stopping = None if held_out is None else to_device(held_out, self._device)
         with isolate_randomness(self._device):
-            model = self._build(rows)
+            model, learn = self._build(rows), partial(train_epochs, recipe=recipe, seed=self._seed)
             given = to_device(train, self._device)
-            train_epochs(model, given, stopping, recipe, seed=self._seed, after_epoch=self._note)
-        if self.linear:
-            said = None if stopping is None else logits_of(model, stopping.x, recipe.batch_size)
-            self.linear_ = fit_linear_part(rows, train, held_out, said, model.target)
+            chosen = learn(model, given, stopping, after_epoch=self._note)
+            if self.linear:
+                said = None if stopping is None else logits_of(model, stopping.x, recipe.batch_size)
+                self.linear_ = fit_linear_part(rows, train, held_out, said, model.target)
+            if stopping is not None and self.refit:
+                model, given = self._build(rows), to_device(rows, self._device)
+                learn(model, given, None, after_epoch=self._note_refit, chosen=chosen)
         self._serve(model)
         return self
 
@@ -209,6 +213,11 @@ class TableEstimator(TableOptions, ABC):
             line += f", validation {validation:.4f}"
         if self.verbose:
             print(line, flush=True)
+
+    def _note_refit(self, loss: float, _: float | None) -> None:
+        """Say what an epoch on all rows came to."""
+        if self.verbose:
+            print(f"all rows: loss {loss:.4f}", flush=True)
 
     def _serve(self, model: MemoryModel) -> None:
         """Take ``model`` for predictions, in float64 where that is cheap.
@@ -318,6 +327,8 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         validation_fraction: Share of rows held out by ``early_stopping``.
         patience: Epochs without a better validation loss before ``early_stopping`` stops; at
             least 150 steps.
+        refit: Where rows were held out, train again on all rows for as many epochs, with the
+            temperature and the shares that the held-out rows chose.
         linear: Fit logistic regression (of numbers ridge regression) too, and mix it in as far as
             the rows held out trust it; half and half without such rows.
         class_weight: Weight of each class: a dict, 'balanced', or None for 1.
@@ -359,7 +370,8 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.2,
         patience: int = 20,
-        linear: bool = True,
+        refit: bool = True,
+        linear: bool = False,
         class_weight: Any = None,
         standardize: bool = True,
         random_state: Any = None,
@@ -470,6 +482,11 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def _target(self, rows: WeightedRows) -> Target:
         return (YesNo if self._several else Classes)(len(self.classes_))
+
+    def _note_refit(self, loss: float, _: float | None) -> None:
+        """Say what an epoch on all rows came to."""
+        if self.verbose:
+            print(f"all rows: loss {loss:.4f}", flush=True)
 
     def _serve(self, model: MemoryModel) -> None:
         super()._serve(model)

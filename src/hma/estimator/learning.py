@@ -226,6 +226,15 @@ def seed_of_epoch(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch + 1
 
 
+class Chosen(NamedTuple):
+    """What held-out rows decided, for a model that is to learn from these rows too."""
+
+    epochs: int
+    temperature: float
+    memory: dict[str, Any]
+    """What :meth:`hma.MemoryModel.after_training` found."""
+
+
 def train_epochs(
     model: MemoryModel,
     rows: TensorRows,
@@ -234,17 +243,28 @@ def train_epochs(
     *,
     seed: int,
     after_epoch: Callable[[float, float | None], None],
-) -> None:
+    chosen: Chosen | None = None,
+) -> Chosen:
     """Run all epochs, or until the loss of ``held_out`` falls no more; then keep its best epoch.
 
     Probabilities are calibrated on ``held_out``, see :mod:`hma.training.loop`.
+
+    Args:
+        model: To be trained.
+        rows: What it learns from.
+        held_out: Rows that decide when to stop and what each answer counts; None for none.
+        recipe: How to train.
+        seed: Decides every random draw.
+        after_epoch: Called with the loss of an epoch and, of ``held_out``, with theirs.
+        chosen: What held-out rows decided before, in place of ``held_out``.
     """
     optimizer = make_optimizer(model, recipe)
     per_epoch = -(-len(rows.y) // recipe.batch_size)
     steps = recipe.steps_of(per_epoch)
     rate = learning_rate(recipe, per_epoch, steps)
     best, best_epoch, kept = math.inf, 0, None
-    for epoch in range(steps // per_epoch):
+    epochs = steps // per_epoch if chosen is None else chosen.epochs
+    for epoch in range(epochs):
         rates = [rate(step) for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)]
         loss = train_epoch(model, optimizer, rows, recipe, rates, seed_of_epoch(seed, epoch))
         if held_out is None:
@@ -258,16 +278,21 @@ def train_epochs(
         waited, enough = epoch - best_epoch, recipe.patience or math.inf
         if waited >= enough and waited * per_epoch >= recipe.patience_steps:
             break
+    temperature = 1.0 if chosen is None else chosen.temperature
     if kept is not None and held_out is not None:
         model.load_state_dict(kept)
+        epochs = best_epoch + 1
         logits = logits_of(model, held_out.x, recipe.batch_size)
-        apply_temperature(model, temperature_for(logits, held_out.y, model.target, held_out.weight))
+        temperature = temperature_for(logits, held_out.y, model.target, held_out.weight)
+    apply_temperature(model, temperature)
     model.eval()
-    model.after_training(
+    found = model.after_training(
         lambda: encode_rows(model, rows),
         lambda: None if held_out is None else encode_rows(model, held_out),
+        like=None if chosen is None else chosen.memory,
         seed=seed,
     )
+    return Chosen(epochs, temperature, found)
 
 
 def encode_rows(model: MemoryModel, rows: TensorRows) -> EncodedRows:

@@ -49,6 +49,7 @@ class TableOptions(BaseEstimator):  # type: ignore[misc]
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.2,
         patience: int = 20,
+        refit: bool = True,
         linear: bool = True,
         standardize: bool = True,
         random_state: Any = None,
@@ -74,6 +75,7 @@ class TableOptions(BaseEstimator):  # type: ignore[misc]
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.refit = refit
         self.linear = linear
         self.standardize = standardize
         self.random_state = random_state
@@ -117,7 +119,7 @@ def training_of(estimator: str, options: dict[str, Any]) -> TrainingOptions:
         problems.append(f"early_stopping must be True, False or 'auto', got {got!r}")
     problems += [
         f"{name} must be True or False, got {options[name]!r}"
-        for name in ("standardize", "linear")
+        for name in ("standardize", "linear", "refit")
         if not _yes_or_no(options[name])
     ]
     if not (_real(fraction) and 0 < fraction < 1):

@@ -1,7 +1,7 @@
 """What a prediction came from: shares of its sources, and exact parts where an answer is a sum."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -21,6 +21,18 @@ class Shares(NamedTuple):
     slots: Tensor
 
 
+class SolvedPart(Protocol):
+    """What stored rows put into answers by saying what was solved for."""
+
+    def row(self, query: int) -> Tensor:
+        """Return what each stored row put into one prediction, ``(N, O)``."""
+        ...
+
+    def times(self, share: float) -> "SolvedPart":
+        """Return the parts of an answer that counts ``share``."""
+        ...
+
+
 @dataclass(frozen=True)
 class ExactParts:
     """What head, stored rows and slots each put into predictions: together they are them.
@@ -38,6 +50,8 @@ class ExactParts:
         - ``queue_weights`` ``(B, N)``, ``slot_weights`` ``(B, S)``: of each row in the vote;
           ``counts`` ``(B, O)``: what a weight of 1 counts.
         - ``queue_states`` ``(N, O)``, ``slots_state`` ``(S, O)``: what each row's label says.
+        - ``solved``: what stored rows put in by saying what was solved for, part of
+          ``from_queue``; a row may speak against an answer.
     """
 
     head: Tensor
@@ -50,10 +64,14 @@ class ExactParts:
     counts: Tensor
     queue_states: Tensor
     slots_state: Tensor
+    solved: "tuple[SolvedPart, ...]" = ()
 
     def queue(self, row: int) -> Tensor:
         """Return what each stored row put into the prediction of ``row``, ``(N, O)``."""
-        return _given(self.queue_weights[row], self.counts[row], self.queue_states)
+        voted = _given(self.queue_weights[row], self.counts[row], self.queue_states)
+        for part in self.solved:
+            voted = voted + part.row(row).reshape(voted.shape)
+        return voted
 
     def slots(self, row: int) -> Tensor:
         """Return what each slot put into the prediction of ``row``, ``(S, O)``."""
@@ -80,6 +98,7 @@ class ExactParts:
             even=kept * self.even,
             linear=kept * self.linear + share * linear,
             counts=kept * self.counts,
+            solved=tuple(part.times(kept) for part in self.solved),
         )
 
 

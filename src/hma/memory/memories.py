@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -130,13 +130,16 @@ class Memories(NamedTuple):
 
     real: Projected | LabelledRows | None
     synthetic: Projected | LabelledRows | None
+    solved: tuple[Any, ...] = ()
+    """What stored rows say where it was solved for, see :mod:`hma.vote.solved`."""
 
     def hide(self, rows: Tensor | None = None, slots: Tensor | None = None) -> "Memories":
         """Return them without stored rows or slots, as :meth:`Projected.hide` has it."""
-        real, synthetic = self
+        real, synthetic, solved = self
         return Memories(
             real if real is None or rows is None else real.hide(rows),
             synthetic if synthetic is None or slots is None else synthetic.hide(slots),
+            solved,
         )
 
 
@@ -189,8 +192,9 @@ class ProjectionCache:
     def pin(self, context: str, behind: Iterable[Tensor], build: Callable[[], Memories]) -> None:
         """Project now, for compilers to find."""
         with torch.no_grad():
-            real, synthetic = self.get(context, behind, build)
-            self._pinned = context, Memories(_copy_constants(real), _copy_constants(synthetic))
+            real, synthetic, solved = self.get(context, behind, build)
+            copies = _copy_constants(real), _copy_constants(synthetic)
+            self._pinned = context, Memories(*copies, solved)
 
     def get_pinned(self, context: str) -> Memories | None:
         """Return what was pinned for ``context``, unchecked: for compilers, which see constants."""
@@ -250,7 +254,7 @@ def copy_memories(
     none = torch.empty(0, dtype=torch.long, device=anchors.device)
     features, labels, ids = anchors[:0], none, none
     if real is not None:
-        features, labels, ids, _ = real.queue.rows()  # copies
+        features, labels, ids, *_ = real.queue.rows()  # copies
         labels = real.queue.target.given(labels)
     slots, classes = anchors[:0], none
     if synthetic is not None:

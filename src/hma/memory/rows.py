@@ -107,6 +107,13 @@ class MemoryRows(NamedTuple):
     labels: Tensor
     ids: Tensor
     ignore: Tensor | None = None
+    weight: Tensor | None = None
+    """What each row counts, where a store keeps that; None for 1."""
+
+    def at(self, places: Tensor) -> "MemoryRows":
+        """Return the rows at ``places``."""
+        parts = (None if part is None else part[places] for part in self)
+        return MemoryRows(*parts)  # type: ignore[arg-type]
 
 
 def check_ids(ids: object, count: int | None, device: torch.device) -> Tensor:
@@ -231,7 +238,7 @@ class MemoryQueue(nn.Module):
     def write(self, rows: MemoryRows, label_values: Tensor | None = None) -> None:
         """Append ``rows`` except those marked ``ignore``; gradients do not flow into the queue."""
         expect_shape("features", rows.features, None, self.feature_dim)
-        stores = [(self.features, rows.features), (self.labels, rows.labels), (self.ids, rows.ids)]
+        stores = self._stores(rows)
         if self.keeps_label_values:
             assert label_values is not None
             stores.append((self.label_values, label_values))
@@ -239,6 +246,10 @@ class MemoryQueue(nn.Module):
             self._append(stores)
         else:
             self._append_unless(rows.ignore, stores)
+
+    def _stores(self, rows: MemoryRows) -> list[tuple[Tensor, Tensor]]:
+        """Return each buffer of rows with what is to be written into it."""
+        return [(self.features, rows.features), (self.labels, rows.labels), (self.ids, rows.ids)]
 
     def _append(self, stores: list[tuple[Tensor, Tensor]]) -> None:
         count = len(stores[0][1])
@@ -320,10 +331,12 @@ class KeyedRows(MemoryQueue, Growing):
         ([1.0, 3.0], [7, 8])
     """
 
-    growing = ("features", "labels", "ids")
+    growing = ("features", "labels", "ids", "weight")
+    weight: Tensor
 
     def __init__(self, size: int | None, feature_dim: int, target: Target) -> None:
         super().__init__(size or 0, feature_dim, target)
+        self.register_buffer("weight", torch.ones(self.size))
         self.bound = size
         self._sorted: tuple[Tensor, int, Tensor, Tensor] | None = None
 
@@ -331,19 +344,30 @@ class KeyedRows(MemoryQueue, Growing):
     def write(self, rows: MemoryRows, label_values: Tensor | None = None) -> None:
         """Replace the rows of samples that are here and append the others."""
         if rows.ignore is not None:
-            wanted = ~rows.ignore
-            rows = MemoryRows(rows.features[wanted], rows.labels[wanted], rows.ids[wanted])
+            rows = rows.at(~rows.ignore)._replace(ignore=None)
         rows = _keep_last_of_each(rows)
         places = self.find(rows.ids)
         known = places >= 0
         if bool(known.any()):
-            at = places[known]
-            self.features[at] = rows.features[known].to(self.features.dtype)
-            self.labels[at] = rows.labels[known].to(self.labels.dtype)
+            for store, new in self._stores(rows.at(known)):
+                store[places[known]] = new.to(store.dtype)
         if not bool(known.all()):
-            new = MemoryRows(rows.features[~known], rows.labels[~known], rows.ids[~known])
-            self._make_room(len(new.ids))
-            super().write(new)
+            self._make_room(int((~known).sum()))
+            super().write(rows.at(~known))
+
+    def _stores(self, rows: MemoryRows) -> list[tuple[Tensor, Tensor]]:
+        """Return each buffer of rows with what is to be written into it."""
+        weight = rows.features.new_ones(len(rows.ids)) if rows.weight is None else rows.weight
+        return [*super()._stores(rows), (self.weight, weight)]
+
+    def clear(self) -> None:
+        """Forget every row."""
+        super().clear()
+        self.weight.fill_(1.0)
+
+    def rows(self) -> MemoryRows:
+        """Return the rows held now, oldest first, with what each counts."""
+        return super().rows()._replace(weight=self.weight[self.order()])
 
     @torch.no_grad()
     def take(self, rows: MemoryRows) -> bool:
@@ -355,7 +379,8 @@ class KeyedRows(MemoryQueue, Growing):
         single = not bool(((ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)).any())
         if self.bound is not None or rows.ignore is not None or not single:
             return False
-        self.fill(features=rows.features, labels=rows.labels, ids=rows.ids)
+        stores = dict(zip(self.growing, (new for _, new in self._stores(rows)), strict=True))
+        self.fill(**stores)
         self.size = len(rows.ids)
         self.written.fill_(self.size)
         return True
@@ -397,14 +422,14 @@ class KeyedRows(MemoryQueue, Growing):
             return 0
         if self.bound is None:
             held = len(stay)
-            self.features = self.features[:held][stay]
-            self.labels, self.ids = self.labels[:held][stay], self.ids[:held][stay]
+            for name in self.growing:
+                setattr(self, name, getattr(self, name)[:held][stay])
             self.size = held - count
             self.written.fill_(self.size)
         else:
             kept = self.rows()
             self.clear()
-            super().write(MemoryRows(kept.features[stay], kept.labels[stay], kept.ids[stay]))
+            super().write(kept.at(stay))
         return count
 
     @torch.no_grad()
@@ -412,8 +437,9 @@ class KeyedRows(MemoryQueue, Growing):
         """Give up the places of a memory without a bound that hold no row."""
         held = int(self.written)
         if self.bound is None and held < self.size:
-            self.features, self.labels = self.features[:held].clone(), self.labels[:held].clone()
-            self.ids, self.size = self.ids[:held].clone(), held
+            for name in self.growing:
+                setattr(self, name, getattr(self, name)[:held].clone())
+            self.size = held
 
     def _make_room(self, count: int) -> None:
         """Grow to twice the size (many rows by an eighth), or as far as rows to come need."""
@@ -426,6 +452,7 @@ class KeyedRows(MemoryQueue, Growing):
         self.features = torch.cat([self.features, self.features.new_zeros(more, self.feature_dim)])
         self.labels = torch.cat([self.labels, self.target.unknown(more).to(self.labels)])
         self.ids = torch.cat([self.ids, self.ids.new_full((more,), -1)])
+        self.weight = torch.cat([self.weight, self.weight.new_ones(more)])
         self.size = size
 
     def _load_from_state_dict(self, *args: object) -> None:
@@ -443,4 +470,4 @@ def _keep_last_of_each(rows: MemoryRows) -> MemoryRows:
     later = (ids[:, None] == ids[None]).triu(diagonal=1).any(dim=1) & (ids >= 0)
     if not bool(later.any()):
         return rows
-    return MemoryRows(rows.features[~later], rows.labels[~later], ids[~later])
+    return rows.at(~later)

@@ -103,6 +103,11 @@ class Classes(Target):
         shares = super().tally(votes)
         return shares if self.count > 1 else shares[:, 1:] - shares[:, :1]
 
+    def from_scores(self, scores: Tensor, sharpness: float | Tensor, known: Tensor) -> Tensor:
+        """Return scores as logits; for one logit how far the second is ahead."""
+        logits = super().from_scores(scores, sharpness, known)
+        return logits if self.count > 1 else logits[:, 1:] - logits[:, :1]
+
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the cross entropy."""
         if self.count > 1:

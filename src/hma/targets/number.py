@@ -109,6 +109,16 @@ class Number(Target):
         """Return the weighted mean; a little of the mean of all is in it."""
         return votes[:, :1] / (votes[:, 1:] + NO_VOTE)
 
+    scores_are_sharpened: ClassVar[bool] = False
+
+    def wanted(self, stored: Tensor) -> Tensor:
+        """Return the number in standard units, ``(N, 1)``."""
+        return stored[:, None]
+
+    def from_scores(self, scores: Tensor, sharpness: float | Tensor, known: Tensor) -> Tensor:
+        """Return scores as they are."""
+        return scores
+
     def given(self, stored: Tensor) -> Tensor:
         """Return the numbers in their own unit."""
         return stored * self.scale + self.centre

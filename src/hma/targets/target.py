@@ -86,6 +86,8 @@ def _stacked(logits: Sequence[Tensor], shares: Shares) -> tuple[Tensor, Tensor]:
 
 NO_VOTE = 1e-3
 """Votes that are spread over all classes beside those of rows, which sum to 1 at most."""
+SILENT = -1e4
+"""Logit of a class that nobody knows: a probability of 0, and finite."""
 UNKNOWN = -1
 """Class id or sample id of a row whose writer did not know it."""
 
@@ -212,6 +214,26 @@ class Target(ABC):
         else:
             share = votes + NO_VOTE / known
         return share.log() - share.sum(dim=1, keepdim=True).log()
+
+    def wanted(self, stored: Tensor) -> Tensor:
+        """Return what a regression is to say of each label, ``(N, O)``; NaN where it is unknown.
+
+        By default the probability of each class.
+        """
+        return self.stated(stored)
+
+    scores_are_sharpened: ClassVar[bool] = True
+    """Whether :meth:`from_scores` makes use of a temperature."""
+
+    def from_scores(self, scores: Tensor, sharpness: float | Tensor, known: Tensor) -> Tensor:
+        """Return what a regression on :meth:`wanted` says, ``(B, O)`` to logits ``(B, outputs)``.
+
+        Args:
+            scores: About what was wanted.
+            sharpness: What scores are multiplied with.
+            known: Outputs that any row has, ``(O,)``; no other is answered with.
+        """
+        return (sharpness * scores).masked_fill(~known, SILENT)
 
     def embed(self, stored: Tensor, table: Tensor) -> Tensor:
         """Return the embedding of stored labels, ``(N, ...)`` and ``(rows + 1, L)`` to ``(N, L)``.

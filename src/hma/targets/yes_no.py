@@ -114,6 +114,10 @@ class YesNo(Target):
         no, yes = (votes + NO_VOTE / 2).view(-1, self.count, 2).log().unbind(dim=2)  # (B, T) each
         return yes - no
 
+    def from_scores(self, scores: Tensor, sharpness: float | Tensor, known: Tensor) -> Tensor:
+        """Return how far each score is ahead of even, as log odds."""
+        return sharpness * (2 * scores - 1)
+
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean binary cross entropy over the labels that are known."""
         y = self._with_nan(y).reshape(logits.shape)

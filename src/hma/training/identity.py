@@ -79,7 +79,8 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
         >>> differences({"seed": 1, "recipe": {"lr": 0.1}}, now)
         ['seed was 1, is 0 now']
         >>> before = {"similarity": "distance", "queue_size": 512, "key_view": "inputs"}
-        >>> differences({"config": before}, {"config": {"memory_size": 512, "key_view": "inputs"}})
+        >>> now = {"memory_size": 512, "key_view": "inputs", "solved": "none"}
+        >>> differences({"config": before}, {"config": now})
         []
     """
     return list(_differences(found, wanted, ""))
@@ -114,7 +115,8 @@ def config_of_record(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a record by the fields of today.
 
     Committed records are of a time when both memories had one configuration, whose field
-    ``similarity`` chose between them; configurations of today come out as they are. A vote that is
+    ``similarity`` chose between them; configurations of today come out as they are. Votes were not
+    solved for before a field said so. A vote that is
     no longer part of the package keeps its name, so that it is never taken for the one that is.
 
     Example:
@@ -124,11 +126,11 @@ def config_of_record(values: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(values)
     if values.pop("similarity", "dot") == "dot":
         if MEMORY_SIZE in values:
-            return values
+            return {"solved": "none"} | values
         return {name: value for name, value in values.items() if name in DEFAULTS["config"]}
     kept = {field.name for field in fields(VoteConfig)}
     found = {MEMORY_SIZE: values.pop("queue_size")}
-    found |= {"key_view": values.pop("key_view", "features")}
+    found |= {"key_view": values.pop("key_view", "features"), "solved": "none"}
     found |= {name: value for name, value in values.items() if name in kept}
     retired = {"vote": values.get("vote", "mixed"), "values": values.get("values", False)}
     return found | {n: v for n, v in retired.items() if v not in ("mixed", False)}

@@ -21,14 +21,11 @@ from torch.nn.functional import pad
 from hma.memory.locking import writes
 from hma.options.config import ConfigError
 from hma.targets import Classes, SoftClasses, Target
-from hma.targets.target import expect_count
+from hma.targets.target import SILENT, expect_count
 
 if TYPE_CHECKING:
     from hma.vote.config import VoteConfig
     from hma.vote.voting_memory import VotingMemory
-
-SILENT = -1e4
-"""Logit of a class that the head does not know: a probability of 0, and finite."""
 
 
 @writes
@@ -49,6 +46,9 @@ def add_classes(model: "VotingMemory", count: int) -> range:
         queue.labels = pad(queue.labels, (0, count))
     for holder in (model, model.vote, queue):
         holder.target = grown
+    for solved in model.solved:
+        solved.target = grown
+        solved.prior = pad(solved.prior, (0, count))
     model.num_classes, model.num_labels = grown.outputs, len(grown.prototypes())
     model.reproject()
     return range(before, grown.count)

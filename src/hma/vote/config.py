@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 from hma.options.config import SHARE, Config, Rule, SlotInit, at_least
 
 KeyView = Literal["inputs", "features"]
+Solved = Literal["none", "keys", "view", "both"]
+View = Literal["keys", "view"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,9 @@ class VoteConfig(Config):
     """Width of the keys that distances are measured between."""
     key_dropout: float = 0.3
     """Share of its view that a key does without while keys are learned."""
+    solved: Solved = "both"
+    """Where stored rows also say what was solved for, beside their labels: by the learned 'keys',
+    by the 'view' that keys are made of, by 'both', or not at all ('none')."""
     candidates: int | None = 512
     """Stored rows drawn for a step of learning keys; None takes all."""
     leave_self_out: bool = True
@@ -48,6 +53,13 @@ class VoteConfig(Config):
         "candidates": at_least(1, " or None"),
         "slots_per_class": at_least(0),
     }
+
+    @property
+    def solved_views(self) -> tuple[View, ...]:
+        """Where rows lie that say what was solved for."""
+        if not self.has_real_memory or self.solved == "none":
+            return ()
+        return ("keys", "view") if self.solved == "both" else (self.solved,)
 
     @property
     def has_real_memory(self) -> bool:

@@ -5,9 +5,9 @@ held-out rows decide when to stop, and then what the vote counts: :mod:`hma.vote
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from hma.memory.blocks import blocks, evenly_spaced, in_blocks, is_large
 from hma.memory.locking import eval_mode, writes
-from hma.memory.rows import EncodedRows, KeyedRows, MemoryQueue, check_rows
+from hma.memory.rows import EncodedRows, KeyedRows, MemoryQueue, MemoryRows, check_rows
 from hma.memory.slots import draw_rows
 from hma.targets import Target
 from hma.vote.read import (
@@ -29,10 +29,16 @@ from hma.vote.read import (
     project_normalised,
     squared_lengths,
 )
-from hma.vote.weighing import MOST_HELD_OUT, Keys, vote_on_keys, weigh
+from hma.vote.weighing import MOST_HELD_OUT, Keys, choose_kernels, set_shares, vote_on_keys, weigh
 
 if TYPE_CHECKING:
     from hma.vote.voting_memory import VotingMemory
+
+
+def _checked(model: "VotingMemory", rows: EncodedRows) -> MemoryRows:
+    """Return rows as they are stored, with what each counts."""
+    found = check_rows(model.target, rows.features, rows.y, None, rows.ids)
+    return found._replace(weight=rows.weight)
 
 
 class RowsInView:
@@ -123,7 +129,27 @@ CHECK_EVERY, PATIENCE = 10, 5
 row may bring nothing better."""
 WRITTEN_AT_ONCE = 1024
 EVEN = 0.5
-"""Share of a vote that no held-out row weighs."""
+"""Share of all votes together that no held-out row weighs."""
+
+
+class Settled(NamedTuple):
+    """What held-out rows decided, for a memory that is to learn from these rows too."""
+
+    key_passes: float
+    """Passes over the rows while keys learned."""
+    sharpened: float
+    """What was added to the logarithm of the sharpness that was learned."""
+    shares: Sequence[float]
+    """What the vote and each solved vote count."""
+    kernels: Sequence[Sequence[float]] | None = None
+    """Of each solved vote, see :class:`hma.vote.solved.Kernel`; None chooses them."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any] | None) -> "Settled | None":
+        """Return what :func:`learn_memory` found with held-out rows; None if it had none."""
+        if found is None or not all(name in found for name in cls._fields):
+            return None
+        return cls(*(found[name] for name in cls._fields))
 
 
 @writes
@@ -132,19 +158,21 @@ def learn_memory(
     rows: EncodedRows,
     held_out: EncodedRows | None = None,
     *,
+    settled: Settled | None = None,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Fill the memory of a model, learn its keys and what its vote counts.
 
     Return what a record says of it: ``key_steps``, ``memory_share`` and, where there are held-out
-    rows, ``validation_loss``.
+    rows, ``validation_loss`` and the fields of :class:`Settled`.
 
     Args:
         model: Its backbone and head are trained, or will not be.
         rows: What is remembered and learned from; what was remembered and learned before goes. Of
             many rows the memory holds the very tensor: change it no more.
         held_out: Rows that nothing was learned from; without them the vote counts half.
+        settled: What such rows decided before, in place of ``held_out``.
         seed: Decides every random draw; torch's own random numbers are not used.
         tick: Called after each step.
     """
@@ -165,14 +193,21 @@ def learn_memory(
             model.set_slots(model.config.slot_init, *examples, generator=chance)
         if len(rows.y) > 1:
             with torch.enable_grad():
-                steps = _Learning(model, vote, rows, held_out, chance, tick).run()
+                passes = None if settled is None else settled.key_passes
+                steps = _Learning(model, vote, rows, held_out, chance, tick).run(passes)
         found: dict[str, Any] = {"key_steps": steps}
-        vote.share.fill_(EVEN)
-        if held_out is not None and len(held_out.y):
-            with torch.no_grad():
-                found["validation_loss"] = weigh(model, vote, held_out)
+        with torch.no_grad():
+            if held_out is not None and len(held_out.y):
+                found |= weigh(model, vote, held_out)
+                found["key_passes"] = steps / steps_of_pass(rows)
+            else:
+                votes = 1 + len(model.solved)
+                settled = settled or Settled(0.0, 0.0, [EVEN / votes] * votes)
+                choose_kernels(model, settled.kernels)
+                vote.log_sharpness.add_(settled.sharpened)
+                set_shares(model, settled.shares)
     model.reproject()
-    return found | {"memory_share": float(vote.share)}
+    return found | {"memory_share": model.memory_share}
 
 
 def _remember(model: "VotingMemory", queue: MemoryQueue, rows: EncodedRows, ids: Tensor) -> None:
@@ -181,14 +216,18 @@ def _remember(model: "VotingMemory", queue: MemoryQueue, rows: EncodedRows, ids:
     if (
         is_large(len(ids))
         and isinstance(queue, KeyedRows)
-        and queue.take(check_rows(model.target, rows.features, rows.y, None, ids))
+        and queue.take(_checked(model, rows._replace(ids=ids)))
     ):
         return
     for some in torch.split(torch.arange(len(ids), device=ids.device), WRITTEN_AT_ONCE):
-        features, y = rows.features[some], rows.y[some]
-        queue.write(check_rows(model.target, features, y, None, ids[some]))
+        queue.write(_checked(model, rows._replace(ids=ids).at(some)))
     if isinstance(queue, KeyedRows):
         queue.trim()
+
+
+def steps_of_pass(rows: EncodedRows) -> int:
+    """Return in how many steps keys learn from every row once."""
+    return -(-len(rows.y) // ROWS_A_STEP)
 
 
 class _Learning:
@@ -217,7 +256,7 @@ class _Learning:
         self.parts: list[nn.Module] = [vote]
         if self.slots is not None:
             self.parts.append(self.slots)
-        self.per_pass = -(-len(rows.y) // ROWS_A_STEP)
+        self.per_pass = steps_of_pass(rows)
         self.steps = max(LEAST_STEPS, LEAST_PASSES * self.per_pass)
         self.every = max(CHECK_EVERY, self.per_pass)
         dtype = rows.features.dtype
@@ -241,16 +280,21 @@ class _Learning:
             views.append(self.stored_view)
         use_the_same_columns(views)
 
-    def run(self) -> int:
-        """Return how many steps led to what is kept."""
+    def run(self, passes: float | None = None) -> int:
+        """Learn; return how many steps led to what is kept.
+
+        Args:
+            passes: Over the rows; None for all, or until held-out rows say stop.
+        """
         best_step, kept = 0, self._state()
+        last = self.steps if passes is None else round(passes * self.per_pass)
         with self._trainable() as weights:
             fused = True if self.rows.features.device.type in ("cpu", "cuda") else None
             optimizer = torch.optim.AdamW(
                 weights, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
             )
             best = self._validate()  # with one row a class nothing can be learned from others
-            for step, places in zip(range(self.steps), self._batches(), strict=False):
+            for step, places in zip(range(last), self._batches(), strict=False):
                 for group in optimizer.param_groups:
                     group["lr"] = LEARNING_RATE * self._rate(step)
                 optimizer.zero_grad()
@@ -258,7 +302,7 @@ class _Learning:
                 clip_grad_norm_(weights, CLIP_NORM)
                 optimizer.step()
                 self.tick()
-                if (step + 1) % self.every and step + 1 < self.steps:
+                if (step + 1) % self.every and step + 1 < last:
                     continue
                 loss = self._validate()
                 if loss < best:
@@ -266,7 +310,7 @@ class _Learning:
                 elif self.held_out is not None and step + 1 - best_step >= PATIENCE * self.every:
                     break
         if self.held_out is None:
-            return self.steps
+            return last
         for part, state in zip(self.parts, kept, strict=True):
             part.load_state_dict(state)
         return best_step

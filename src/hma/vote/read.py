@@ -15,7 +15,6 @@ from hma.memory.blocks import MOST_SCORES, in_blocks, is_large
 from hma.memory.memories import LearnedRows, Memories, StoredRows
 from hma.memory.projected import Group, LabelledRows, Projected, Weights
 from hma.targets import Target
-from hma.vote.added_classes import complete_head
 
 NOBODY = -1000.0
 """Score of a row that is never there: it gets the vote where all others are hidden."""
@@ -304,17 +303,6 @@ class VotingRead(nn.Module):
         if memories.synthetic is not None:
             groups.append(memories.synthetic)
         return self(features, groups), groups
-
-    def mix_with_head(self, head: Tensor, vote: Tensor, heard: Tensor) -> Tensor:
-        """Return head and vote together, as logits; where no row voted, the head alone.
-
-        Args:
-            head, vote: Logits of both, ``(B, outputs)``.
-            heard: 1 where rows voted, ``(B,)``.
-        """
-        share = (self.share * heard).clamp(max=1)  # rounded, rows may vote with more than 1
-        head = complete_head(head, vote, self.target)
-        return self.target.mix_logits([head, vote], torch.stack([1 - share, share]))
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"bounded at {MOST_SHARPENED}"

@@ -1,11 +1,13 @@
 """VotingMemory: training rows that vote beside the head, learned after the backbone."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, final, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from hma.checks import expect_tensor, feature_dim_of
 from hma.errors import wrong_choice
@@ -18,10 +20,16 @@ from hma.model import Context, LeftOut, MemoryModel, Trace
 from hma.options.config import ConfigError
 from hma.targets import Target, one_target
 from hma.targets.target import NO_VOTE
-from hma.vote.added_classes import add_classes, expect_growing, pad_unseen_classes
+from hma.vote.added_classes import (
+    add_classes,
+    complete_head,
+    expect_growing,
+    pad_unseen_classes,
+)
 from hma.vote.config import VoteConfig
-from hma.vote.learning import learn_memory
+from hma.vote.learning import Settled, learn_memory
 from hma.vote.read import VotingRead
+from hma.vote.solved import SolvedParts, SolvedRows, SolvedVote, solved_parts
 from hma.vote.views import TwoViews, with_key_view
 
 
@@ -29,12 +37,14 @@ from hma.vote.views import TwoViews, with_key_view
 class VotingMemory(MemoryModel):
     r"""Give a trained backbone a memory of its training rows: the nearest answer beside the head.
 
-    .. math:: p(x) = (1 - s)\, p_{head}(x) + s \sum_j w_j y_j
+    .. math:: p(x) = s_0\, p_{head}(x) + s_1 \sum_j w_j y_j
+        + \sum_v s_v\, \mathrm{softmax}\big(\tau_v \sum_j \kappa_v(x, j) A_{vj}\big)
 
-    Train backbone and head as always; :meth:`learn_memory` then stores the training rows, learns
-    what they are found by, and lets held-out rows decide what their vote counts. A row's part in
-    an answer is exact. Rows can be taught (:meth:`remember`) and forgotten (:meth:`forget`), and
-    classes added, without training.
+    Train backbone and head as always; :meth:`learn_memory` then stores the training rows and learns
+    what they are found by. A row votes for its label, the nearer the more; and it says what was
+    solved for, so that all rows together are right (:mod:`hma.vote.solved`). Held-out rows decide
+    what each of these answers counts. A row's part in an answer is exact. Rows can be taught
+    (:meth:`remember`) and forgotten (:meth:`forget`), and classes added, without training.
 
     Args:
         backbone: Any module that maps a batch to features ``(B, F)``.
@@ -50,6 +60,7 @@ class VotingMemory(MemoryModel):
 
     Attributes:
         vote: The read: keys, sharpness and share of the vote.
+        solved: Solved votes, one for each view that rows are looked at in.
 
     Shape:
         - input: whatever the backbone takes; output: ``(B, C)``.
@@ -63,6 +74,7 @@ class VotingMemory(MemoryModel):
     """
 
     memory: ClassVar[str] = "vote"
+    solved: Sequence[SolvedVote]
     _warned = False
 
     def __init__(
@@ -104,6 +116,11 @@ class VotingMemory(MemoryModel):
             config.key_dropout,
             first=feature_dim - key_width if key_width else 0,
         )
+        view_width = feature_dim - self.vote.first
+        self.solved = nn.ModuleList(  # type: ignore[assignment]
+            SolvedVote(kind, view, config.key_dim if view == "keys" else view_width)
+            for view in config.solved_views
+        )
 
     # ------------------------------------------------------------------------- reading
 
@@ -139,9 +156,46 @@ class VotingMemory(MemoryModel):
         features = self._validate(features)
         memories = self.memories(context) if memories is None else memories
         ballot = self.vote.answer(features, memories, self.real, weights=weights)
-        head = self.head_logits(features)
-        logits = self.vote.mix_with_head(head, ballot.logits, ballot.heard)
+        solved = self._solved_logits(features, memories)
+        logits = self._mix(self.head_logits(features), ballot.logits, ballot.heard, solved)
         return Trace(logits, ballot.stored, ballot.learned)
+
+    def view_of(self, solved: SolvedVote, features: Tensor) -> Tensor:
+        """Return what a solved vote sees of features, ``(N, F)`` to ``(N, E)``."""
+        if solved.view == "keys":
+            return in_blocks(self.vote.keys, features)
+        return features[:, self.vote.first :]
+
+    def _solved_logits(self, features: Tensor, memories: Memories) -> list[Tensor | None]:
+        """Return the answer of each solved vote; None where rows are too many to be solved for."""
+        return [
+            None if rows is None else solved.answer(self.view_of(solved, features), rows)
+            for solved, rows in zip(self.solved, memories.solved, strict=True)
+        ]
+
+    def _shares(self, heard: Tensor, there: Sequence[bool]) -> Tensor:
+        """Return what head, vote and each solved vote count for each query, ``(2 + V, B)``.
+
+        Where no row votes the head answers alone; a solved vote that is not there leaves its
+        share to the vote.
+        """
+        voted = heard.clamp(max=1)  # rounded, rows may vote with more than 1
+        vote, shares = self.vote.share, []
+        for solved, present in zip(self.solved, there, strict=True):
+            shares.append(solved.share * voted if present else 0 * voted)
+            vote = vote if present else vote + solved.share
+        others = torch.stack([vote * voted, *shares])
+        return torch.cat([(1 - others.sum(dim=0, keepdim=True)).clamp(min=0), others])
+
+    def _mix(
+        self, head: Tensor, vote: Tensor, heard: Tensor, solved: Sequence[Tensor | None]
+    ) -> Tensor:
+        """Return all answers together, as logits."""
+        shares = self._shares(heard, [said is not None for said in solved])
+        kept = [0, 1, *(2 + place for place, said in enumerate(solved) if said is not None)]
+        said = [complete_head(head, vote, self.target), vote]
+        said += [one for one in solved if one is not None]
+        return self.target.mix_logits(said, shares[kept])
 
     def head_logits(self, features: Tensor) -> Tensor:
         """Return what the linear head alone says, ``(B, C)``; nothing of classes added since."""
@@ -163,14 +217,40 @@ class VotingMemory(MemoryModel):
         heard = queue.sum(dim=1, keepdim=True) + slots.sum(dim=1, keepdim=True)  # (B, 1)
         voted = (heard > 0).to(heard)  # without a row to hear the head answers alone
         rows, of_slots = queue / (heard + (1 - voted)), slots / (heard + (1 - voted))
-        counted = voted * self.vote.share.to(heard) * heard
-        exact = exact_parts(self, self.head_logits(features), queue, slots, places)
+        parts, spoken, ways = self._solved_parts(features, places, heard[:, 0])
+        head, counted = ways[0][:, None].to(rows), ways[1][:, None].to(rows)
+        exact = exact_parts(self, self.head_logits(features), queue, slots, places, ways, parts)
         unknown = self._unknown_to_head(places).to(rows)  # (N,)
-        kept = rows * (counted + (1 - counted) * unknown)
-        itself = (1 - counted) * (1 - rows @ unknown[:, None])
+        kept = rows * (counted + head * unknown) + spoken.to(rows)
+        itself = head * (1 - rows @ unknown[:, None])
         nobody = heard.new_zeros(count, count)
         shares = Shares(itself[:, 0], kept, nobody, nobody[:, :0], of_slots * counted)
         return trace.logits, shares, exact
+
+    def _solved_parts(
+        self, features: Tensor, places: Tensor, heard: Tensor
+    ) -> tuple[list[tuple[SolvedParts, Tensor]], Tensor, Tensor]:
+        """Return what rows say that was solved for, what each counts by it, and all shares.
+
+        Shape:
+            - a part of each solved vote with its whole answer ``(B, O)``; ``(B, N)``; ``(2 + V,
+              B)`` as :meth:`_shares`.
+        """
+        memories = self.memories()
+        shares = self._shares(heard, [rows is not None for rows in memories.solved])
+        found, spoken = [], features.new_zeros(len(features), len(places))
+        each = zip(self.solved, memories.solved, shares[2:], strict=True)
+        for solved, rows, share in each:
+            if rows is None:
+                continue
+            view = self.view_of(solved, features)
+            parts = solved_parts(solved, rows, view, places, share)
+            said = self.target.expected(solved.answer(view, rows))
+            found.append((parts, share.view(-1, *[1] * (said.dim() - 1)) * said))
+            loud = parts.near * parts.values.abs().sum(dim=1)  # (B, N)
+            least = torch.finfo(loud.dtype).tiny
+            spoken = spoken + share[:, None] * loud / loud.sum(dim=1, keepdim=True).clamp(min=least)
+        return found, spoken, shares
 
     def _unknown_to_head(self, places: Tensor) -> Tensor:
         """Return how far each stored row is of classes that the head does not know, ``(N,)``."""
@@ -215,6 +295,7 @@ class VotingMemory(MemoryModel):
         batches: Iterable[Any],
         held_out: Iterable[Any] = (),
         *,
+        like: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> dict[str, Any]:
         """Remember rows, and learn what they are found by and what their vote counts.
@@ -228,19 +309,24 @@ class VotingMemory(MemoryModel):
                 PyG ``Batch`` with ``y`` will do too.
             held_out: Rows that nothing was learned from, ``(x, y)`` each or as ``batches``: they
                 decide when to stop and how much the memory counts. Without them it counts half.
+            like: What an earlier call returned, whose held-out rows decided: they may be among the
+                ``batches`` now, so that every row is learned from.
             seed: Decides every random draw; torch's own random numbers are not used.
         """
         validation = self.encode_rows(held_out, name="held_out")  # few rows: mistakes show at once
         rows = self.encode_rows(batches)
         if rows is None:
             raise ValueError("batches must hold at least one row, got none")
-        return learn_memory(self, rows, validation, seed=seed)
+        if like is not None and validation is not None:
+            raise ValueError("learn_memory takes held_out or like, got both; leave one of them out")
+        return learn_memory(self, rows, validation, settled=Settled.of(like), seed=seed)
 
     def after_training(
         self,
         rows: Callable[[], EncodedRows | None],
         held_out: Callable[[], EncodedRows | None],
         *,
+        like: Mapping[str, Any] | None = None,
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
@@ -253,7 +339,8 @@ class VotingMemory(MemoryModel):
                 stacklevel=3,
             )
             return {}
-        return learn_memory(self, given, held_out(), seed=seed, tick=tick)
+        settled = Settled.of(like)
+        return learn_memory(self, given, held_out(), settled=settled, seed=seed, tick=tick)
 
     # --------------------------------------------------------------------------- writing
 
@@ -358,23 +445,30 @@ class VotingMemory(MemoryModel):
         chosen = self.real.places(self.vote.queries(self.vote.keys(features)), memories.real)
         votes, groups = self.vote.leave_one_out(features, own, memories, chosen)
         heard = torch.stack([one[0].sum(dim=-1) for one in votes.shares]).sum(dim=0)  # (B,)
+        held = self.real.queue.labels
+        solved = [
+            vote.leave_one_out(rows, held[: len(rows.keys)], own)
+            if rows is not None and rows.direct
+            else None
+            for vote, rows in zip(self.solved, memories.solved, strict=True)
+        ]
         return LeftOut(
             counted=groups[0].mix(votes.shares[0])[0],
-            logits=self.vote.mix_with_head(self.head_logits(features), votes.logits, heard),
+            logits=self._mix(self.head_logits(features), votes.logits, heard, solved),
             weights=votes.shares[0][0],
             places=None if chosen is None else chosen[0],
         )
 
     @property
     def memory_share(self) -> float | None:
-        """What the vote counts in an answer beside the head."""
-        return float(self.vote.share)
+        """What stored rows count in an answer beside the head."""
+        return float(sum((solved.share for solved in self.solved), self.vote.share))
 
     def describe(self) -> str:
         """Return in words what kind of memory this is."""
         return (
             f"rows near a query vote for their labels, by keys of width {self.config.key_dim:,}; "
-            f"they have {float(self.vote.share):.0%} of the answer, the head has the rest"
+            f"they have {self.memory_share:.0%} of the answer, the head has the rest"
         )
 
     # ---------------------------------------------------------------------- projections
@@ -386,10 +480,37 @@ class VotingMemory(MemoryModel):
         rows: Tensor | None = None,
         slots: Tensor | None = None,
     ) -> Memories:
-        return self.vote.memories(self.real, self.synthetic, labels_of).hide(rows, slots)
+        voting = self.vote.memories(self.real, self.synthetic, labels_of).hide(rows, slots)
+        return voting._replace(solved=tuple(self.solve(labels_of, rows)))
+
+    def solve(
+        self, labels_of: Tensor | None = None, hidden: Tensor | None = None
+    ) -> Iterator[SolvedRows | None]:
+        """Yield what stored rows say in each view; None if it has no share, or rows are too many.
+
+        Args:
+            labels_of, hidden: As :meth:`memories_with` takes labels and hidden rows.
+        """
+        if self.real is None:
+            return
+        queue = self.stored_samples("solved votes")
+        whole = torch.compiler.is_compiling() or self.config.memory_size is not None
+        held = queue.size if whole else int(queue.written)
+        there, of_each = queue.filled()[:held], None
+        if hidden is not None and hidden.dim() == 1:
+            there = there & ~pad(hidden, (0, max(0, held - len(hidden))))[:held]
+        elif hidden is not None:
+            of_each = pad(hidden, (0, max(0, held - hidden.shape[1])))[:, :held]
+        labels = (queue.labels if labels_of is None else queue.labels[labels_of])[:held]
+        for solved in self.solved:
+            rows, asked = None, torch.compiler.is_compiling() or float(solved.share) > 0
+            if asked:
+                view = self.view_of(solved, queue.features[:held])
+                rows = solved.rows(view, labels, there, queue.weight[:held])
+            yield rows if rows is None or of_each is None else replace(rows, hidden=of_each)
 
     def _behind_memories(self) -> Iterator[Tensor]:
-        for module in (self.real, self.synthetic, self.vote):
+        for module in (self.real, self.synthetic, self.vote, *self.solved):
             if module is not None:
                 yield from module.parameters()
                 yield from module.buffers()
@@ -403,21 +524,30 @@ class VotingMemory(MemoryModel):
 
 
 def exact_parts(
-    model: "VotingMemory", head: Tensor, queue: Tensor, slots: Tensor, places: Tensor
+    model: "VotingMemory",
+    head: Tensor,
+    queue: Tensor,
+    slots: Tensor,
+    places: Tensor,
+    ways: Tensor,
+    solved: Sequence[tuple[SolvedParts, Tensor]] = (),
 ) -> ExactParts:
     r"""Return what predictions are made of.
 
-    .. math:: p_c = (1 - s)(1 - u)\, p_{head,c} + s_c \frac{\sum_j w_j y_{jc} + \epsilon e_c}
-        {\sum_j w_j + \epsilon}
+    .. math:: p_c = s_0 (1 - u)\, p_{head,c} + s_c \frac{\sum_j w_j y_{jc} + \epsilon e_c}
+        {\sum_j w_j + \epsilon} + \sum_v s_v\, p_{v,c}
 
-    with :math:`s_c = s`, and :math:`u = 0`, but for classes that were added,
-    see :mod:`hma.vote.added_classes`: there :math:`s_c = 1`, and the vote's :math:`u` is theirs.
+    with :math:`s_c = s_1`, and :math:`u = 0`, but for classes that were added, see
+    :mod:`hma.vote.added_classes`: there :math:`s_c = s_0 + s_1`, and the vote's :math:`u` is
+    theirs.
 
     Args:
         model: Whose predictions.
         head: Logits of the head, ``(B, outputs)``.
         queue, slots: Weights of stored rows ``(B, N)`` and slots ``(B, S)``.
         places: Where the stored rows lie, ``(N,)``.
+        ways: What head, vote and solved votes count, ``(2 + V, B)``.
+        solved: Parts of each solved vote, and its whole answer.
     """
     target = model.target
     even = target.expected(target.tally(head.new_zeros(1, target.ballot_width)))  # (1, O)
@@ -428,23 +558,26 @@ def exact_parts(
     ]
     known = [(~one.isnan()).to(queue) for one in states]
     states = [one.nan_to_num().to(queue) for one in states]
-    heard = (queue.sum(dim=1) + slots.sum(dim=1)).view(-1, *[1] * (even.dim() - 1))
-    share = model.vote.share.to(queue) * heard
+    left, share = (one.to(queue).view(-1, *[1] * (even.dim() - 1)) for one in ways[:2])
     total = queue @ known[0] + slots @ known[1] + NO_VOTE  # (B, O)
-    counts, left = share / total, 1 - share
+    counts = share / total
     if target.beyond_head:
         new = slice(even.shape[1] - target.beyond_head, None)
-        counts[:, new] = 1 / total[:, new]
+        counts[:, new] = (left + share) / total[:, new]
         left = left * (1 - ((queue @ states[0])[:, new] / total[:, new]).sum(dim=1, keepdim=True))
+    said = [parts.total().reshape(whole.shape).to(queue) for parts, whole in solved]
+    prior = [whole.to(queue) - rows for (_, whole), rows in zip(solved, said, strict=True)]
+    nothing = torch.zeros_like(counts)
     return ExactParts(
         head=left * target.expected(head).to(queue),
-        from_queue=counts * (queue @ states[0]),
+        from_queue=counts * (queue @ states[0]) + sum(said, nothing),
         from_slots=counts * (slots @ states[1]),
-        even=counts * NO_VOTE * even.to(queue),
-        linear=torch.zeros_like(counts),
+        even=counts * NO_VOTE * even.to(queue) + sum(prior, nothing),
+        linear=nothing,
         queue_weights=queue,
         slot_weights=slots,
         counts=counts,
         queue_states=states[0],
         slots_state=states[1],
+        solved=tuple(parts for parts, _ in solved),
     )

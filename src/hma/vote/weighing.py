@@ -1,7 +1,7 @@
 """Held-out rows decide how sharp the vote is, and what each of several answers counts."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from hma.metrics.losses import minimise
 from hma.targets import Number, Target
 from hma.vote.added_classes import complete_head
 from hma.vote.read import MOST_SHARPENED, QUERIES_AT_ONCE, VotingRead
+from hma.vote.solved import Kernel
 
 if TYPE_CHECKING:
     from hma.vote.voting_memory import VotingMemory
@@ -116,24 +117,71 @@ Keys = tuple[Tensor, Tensor, Tensor | None]
 """Where rows lie ``(N, K)``, their labels, and minus infinity where a place is empty ``(N,)``."""
 
 
-def weigh(model: "VotingMemory", vote: VotingRead, held_out: EncodedRows) -> float:
-    """Set sharpness and share of the vote by held-out rows; return their loss with both."""
+def weigh(model: "VotingMemory", vote: VotingRead, held_out: EncodedRows) -> dict[str, Any]:
+    """Let held-out rows decide how sharp the vote is and what each answer counts.
+
+    Return their loss (``validation_loss``), by what the logarithm of the sharpness grew
+    (``sharpened``), the ``kernels`` of solved votes, and the ``shares`` of the vote and of these.
+    """
     rows, queries = _project_rows(model, vote), vote.keys(held_out.features)
-    _sharpen(model, vote, rows, held_out.at_most(MOST_HELD_OUT))
+    sharpened = _sharpen(model, vote, rows, held_out.at_most(MOST_HELD_OUT))
     said = vote_on_keys(vote, rows, queries, _choose_rows(model, vote, rows, queries))
     head = complete_head(model.head_logits(held_out.features), said, model.target)
     target = model.target
-    shares = fit_shares(
-        [head, said], held_out.y, target, counts=held_out.weight, favour=(FOR_EACH, FOR_EACH)
-    )
-    vote.share.fill_(shares[1])
-    return held_out.mean(target.loss(target.mix_logits([head, said], shares), held_out.y))
+    kernels = choose_kernels(model)
+    every = [head, said, *_solved_logits(model, held_out)]
+    favour = [FOR_EACH] * len(every)
+    shares = fit_shares(every, held_out.y, target, counts=held_out.weight, favour=favour)
+    set_shares(model, shares[1:])
+    loss = held_out.mean(target.loss(target.mix_logits(every, shares), held_out.y))
+    return {
+        "validation_loss": loss,
+        "sharpened": sharpened,
+        "kernels": [list(kernel) for kernel in kernels],
+        "shares": shares[1:],
+    }
+
+
+def set_shares(model: "VotingMemory", shares: Sequence[float]) -> None:
+    """Let the vote, then each solved vote, count its share of an answer."""
+    for held, share in zip(
+        [model.vote.share, *(one.share for one in model.solved)], shares, strict=True
+    ):
+        held.fill_(share)
+
+
+def choose_kernels(
+    model: "VotingMemory", kernels: Sequence[Sequence[float]] | None = None
+) -> list[Kernel]:
+    """Choose the kernel of each solved vote by the stored rows, or take those that are given."""
+    found = []
+    for place, solved in enumerate(model.solved):
+        assert model.real is not None
+        stored = model.real.queue.rows()
+        given = None if kernels is None else Kernel(*kernels[place])
+        view = model.view_of(solved, stored.features)
+        found.append(solved.choose_kernel(view, stored.labels, stored.weight, given))
+        solved.share.fill_(1.0)  # until it is weighed
+    return found
+
+
+def _solved_logits(model: "VotingMemory", held_out: EncodedRows) -> Iterator[Tensor]:
+    """Yield what each solved vote says of the held-out rows."""
+    for solved, rows in zip(model.solved, model.solve(), strict=True):
+        if rows is None:
+            yield model.head_logits(held_out.features)  # nothing of its own to say
+            continue
+        parts = torch.split(model.view_of(solved, held_out.features), QUERIES_AT_ONCE)
+        yield torch.cat([solved.answer(part, rows) for part in parts])
 
 
 def _sharpen(
     model: "VotingMemory", vote: VotingRead, rows: list[Keys], held_out: EncodedRows
-) -> None:
-    """Give the learned sharpness the factor with the least loss, near 1 if rows are few."""
+) -> float:
+    """Give the learned sharpness the factor with the least loss, near 1 if rows are few.
+
+    Return its logarithm.
+    """
     learned = float(vote.log_sharpness.clamp(-MOST_SHARPENED, MOST_SHARPENED))
     queries = vote.keys(held_out.features)
     chosen = _choose_rows(model, vote, rows, queries)  # the nearest stay so however sharp the vote
@@ -143,7 +191,9 @@ def _sharpen(
         each = model.target.loss(vote_on_keys(vote, rows, queries, chosen), held_out.y)
         return held_out.mean(each) * len(each) + more**2 / (2 * SPREAD**2)
 
-    vote.log_sharpness.fill_(learned + minimise(cost, -2.0, 2.0, rounds=10))
+    found = minimise(cost, -2.0, 2.0, rounds=10)
+    vote.log_sharpness.fill_(learned + found)
+    return found
 
 
 def _project_rows(model: "VotingMemory", vote: VotingRead) -> list[Keys]:
