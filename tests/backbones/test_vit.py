@@ -220,3 +220,26 @@ def test_a_transformer_without_a_cls_feature_is_refused():
         small("vit_medium_patch16_gap_240")
     with pytest.raises(ValueError, match="must be a plain VisionTransformer of timm, got Linear"):
         TunedViT(nn.Linear(2, 2))
+
+
+@pytest.mark.data
+def test_a_tiny_vit_at_112_pixels_is_timms_own_with_49_patches(data_root):
+    ensure_torchvision()
+    import timm
+    from timm.models.vision_transformer import checkpoint_filter_fn
+
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    weights = data_root / "weights" / f"{name}.safetensors"
+    if not weights.is_file():
+        pytest.skip(f"real data is absent: the weights are not at {weights}")
+    backbone = vit(name, (3, 112, 112), tuning="part", weights=weights)
+    given = load_file(weights)
+    own = timm.create_model(name, img_size=112).eval()
+    own.load_state_dict(checkpoint_filter_fn(dict(given), own))
+    x = torch.rand(2, 3, 112, 112)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(x), own.forward_features(x)[:, 0], rtol=0, atol=0)
+    assert backbone.model.patch_embed.num_patches == 49
+    assert backbone.model.pos_embed.shape == (1, 50, 192)
+    assert given["pos_embed"].shape == (1, 197, 192)
+    torch.testing.assert_close(backbone.model.pos_embed[:, 0], given["pos_embed"][:, 0])

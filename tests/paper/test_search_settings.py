@@ -49,6 +49,17 @@ def test_the_test_splits_are_never_touched(toy, results):
     assert len(search(table, CELL, results, trials=1)) == 1
 
 
+def test_a_search_looks_at_the_columns_of_its_budget(toy, results):
+    asked = []
+    problem = toy.problems["easy"]
+    own = Problem(
+        task=lambda seed: asked.append(seed) or problem.task(seed), backbone=problem.backbone
+    )
+    budget = replace(toy.budgets[CELL.budget], problems={"easy": own})
+    search(replace(toy, budgets={**toy.budgets, CELL.budget: budget}), CELL, results, trials=1)
+    assert asked
+
+
 def test_a_search_goes_on_where_it_stopped(toy, results):
     seen = []
 

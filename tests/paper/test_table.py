@@ -59,10 +59,39 @@ def test_a_budget_may_run_other_rows_on_each_task(toy):
         table.cells("smoke")
 
 
+def test_a_budget_may_have_columns_of_its_own(toy):
+    easy, other = toy.problems["easy"], toy.problems["other"]
+    swapped = replace(toy.budgets["smoke"], problems={"easy": other})
+    table = replace(toy, budgets={**toy.budgets, "smoke": swapped})
+    assert table.problem("easy", "smoke") is other
+    assert table.problem("easy", "small") is easy
+    with pytest.raises(ConfigError, match=r"budget smoke: problems must be one of .*got 'esy'"):
+        replace(toy, budgets={**toy.budgets, "smoke": replace(swapped, problems={"esy": other})})
+
+
+def test_only_the_tiny_budget_may_be_added_or_left_out(toy):
+    smoke = toy.budgets["smoke"]
+    table = replace(toy, budgets={**toy.budgets, "tiny": smoke})
+    assert names(table.cells("tiny")) == names(table.cells("smoke"))
+    with pytest.raises(ConfigError, match=r"with or without tiny, got .*small.*less"):
+        replace(toy, budgets={**toy.budgets, "less": smoke})
+
+
 def test_the_recipe_is_the_budgets_then_the_tasks_then_the_rows(toy):
     found = toy.recipe(Cell("TOY", "small", "other", "HMA", 0))
     assert (found.epochs, found.weight_decay, found.batch_size) == (5, 1e-4, 16)
     assert toy.recipe(Cell("TOY", "smoke", "other", "ERM", 0)).epochs == 2
+
+
+def test_a_budget_may_train_a_row_in_its_own_way_unless_the_row_says_otherwise(toy):
+    rows = {name: {"lr": 0.5, "weight_decay": 0.25} for name in ("ERM", "HMA")}
+    own = replace(toy.budgets["smoke"], per_method=rows)
+    table = replace(toy, budgets={**toy.budgets, "smoke": own})
+    plain, memory = (table.recipe(Cell("TOY", "smoke", "easy", name, 0)) for name in rows)
+    assert (plain.lr, plain.weight_decay) == (0.5, 0.25)
+    assert (memory.lr, memory.weight_decay) == (0.5, 1e-4)  # the row's own decay
+    with pytest.raises(ConfigError, match=r"budget smoke: per_method must be .*got 'ERN'"):
+        replace(toy, budgets={**toy.budgets, "smoke": replace(own, per_method={"ERN": {}})})
 
 
 def test_all_mistakes_of_a_table_are_told_at_once(toy):

@@ -1,6 +1,7 @@
 """ViT tables on a folder of one's own images, with another model and local weights."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +13,13 @@ from experiments._vit_tuning import (
     folder_problem,
     prompt_row,
 )
+from hma.data.storage import MissingDataError
 from hma.errors import UserError
 from hma.paper.cells import measure
+from hma.paper.experiment_files import load_table
 from hma.paper.table import Cell, Table
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 MODEL = "vit_tiny_patch16_224"
 SMALL = {**SIZES, "queue_size": 16, "slots_per_class": 2, "top_k": None}
 
@@ -58,7 +62,7 @@ def table(pictures, weights):
         ),
         **ablation_rows(tuning="part", recipe={"lr": 1e-2}, **SMALL),
     }
-    usual = budgets("DTD")
+    usual = budgets("DTD", lr=1e-2)
     return Table(
         key="OWN",
         title="Pictures of one's own",
@@ -125,3 +129,56 @@ def test_missing_weights_are_one_clear_line(pictures, tmp_path, monkeypatch):
     assert str(tmp_path / "weights" / "vit_base_patch32_224.augreg_in21k.safetensors") in str(
         e.value
     )
+
+
+def test_the_tiny_budget_runs_what_it_says():
+    tables = {
+        key: load_table(EXPERIMENTS / f"{name}.py")
+        for key, name in (("T1", "t1_vit_full"), ("T2", "t2_vit_prompts"), ("T8", "t8_vit_part"))
+    }
+    found = {
+        key: {(cell.task, cell.method) for cell in table.cells("tiny")}
+        for key, table in tables.items()
+    }
+    assert found["T8"] == {
+        (task, row) for task in ("PETS37", "FLOWERS102") for row in tables["T8"].published
+    }
+    assert found["T2"] == {("PETS37", row) for row in tables["T2"].published}
+    assert found["T1"] == {("PETS37", row) for row in ("vit", "prompt-a", "param", "hma")}
+    for key, table in tables.items():
+        for cell in table.cells("tiny"):
+            recipe = table.recipe(cell)
+            assert (recipe.steps, recipe.batch_size, cell.seed in (0, 1, 2)) == (250, 32, True)
+            assert cell.task in table.published[cell.method], key
+        for row in table.rows.values():
+            assert row.settings.get("queue_size", 128) == 4 * 32
+        assert "small" not in {b for b, budget in table.budgets.items() if budget.problems}
+
+
+@pytest.mark.data
+def test_columns_of_the_tiny_budget_are_112_pixels_wide(data_root, monkeypatch):
+    monkeypatch.setenv("HMA_DATA", str(data_root))
+    table = load_table(EXPERIMENTS / "t8_vit_part.py")
+    sizes = {"PETS37": (37, 3312, 368, 3669), "FLOWERS102": (102, 1020, 1020, 1020)}
+    for name, (classes, *rows) in sizes.items():
+        problem = table.problem(name, "tiny")
+        try:
+            task = problem.task(0)
+            backbone = problem.backbone(task, tuning="part")
+        except MissingDataError as error:
+            pytest.skip(f"real data is absent: {error}")
+        assert [len(task.classes), task.shape] == [classes, (3, 112, 112)]
+        assert [len(task.train), len(task.validation), len(task.tests["test"])] == rows
+        places = torch.arange(2)
+        seen, again = task.train.batch(places, epoch=0).x, task.train.batch(places, epoch=1).x
+        assert not torch.equal(seen, again)
+        assert torch.equal(*(task.validation.batch(places, epoch=e).x for e in (0, 1)))
+        assert -1 <= float(seen.min()) < float(seen.max()) <= 1
+        assert backbone(seen).shape == (2, 192)
+
+
+def test_flowers_that_are_not_there_are_missing_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("HMA_DATA", str(tmp_path))
+    table = load_table(EXPERIMENTS / "t8_vit_part.py")
+    with pytest.raises(MissingDataError, match=r"Flowers102 .* is missing: .*flowers102"):
+        table.problem("FLOWERS102", "tiny").task(0)

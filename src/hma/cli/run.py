@@ -95,7 +95,7 @@ def run(
         Number of seeds; the budget's if not given.
     budget
         smoke (a minute), small (a stated reduction for two cores) or the whole protocol: paper, or
-        full for a suite that is not the paper's.
+        full for a suite that is not the paper's. Some tables have tiny: a smaller backbone.
     workers
         Cells at a time, each in a process of its own.
     ray

@@ -65,7 +65,7 @@ def measure(
     table: Table, cell: Cell, folder: Path | None, progress: Progress | None = None
 ) -> Record:
     """Train and test a cell; its checkpoints go to ``folder``, if there is one."""
-    row, problem = table.rows[cell.method], table.problems[cell.task]
+    row, problem = table.rows[cell.method], table.problem(cell.task, cell.budget)
     if row.build is None:
         with using_threads(1):
             return _worked(table, cell, folder, progress or SilentProgress())
@@ -92,7 +92,8 @@ def measure(
 
 def _task(table: Table, cell: Cell) -> Task:
     """Return the data of a cell, as its row sees it."""
-    whole, view = table.problems[cell.task].task(cell.seed), table.rows[cell.method].task
+    whole = table.problem(cell.task, cell.budget).task(cell.seed)
+    view = table.rows[cell.method].task
     task = limited(whole, table.budget(cell.budget).rows, seed=cell.seed)
     return task if view is None else view(task, cell.seed)
 
@@ -106,7 +107,7 @@ def _worked(table: Table, cell: Cell, folder: Path | None, progress: Progress) -
     assert row.work is not None
     job = Job(
         cell=cell,
-        problem=table.problems[cell.task],
+        problem=table.problem(cell.task, cell.budget),
         settings=row.settings,
         recipe=table.recipe(cell),
         folder=folder,
@@ -149,7 +150,7 @@ def absent_data(table: Table, cells: Iterable[Cell]) -> dict[str, str]:
         first.setdefault(cell.task, cell)
     absent: dict[str, str] = {}
     for cell in first.values():
-        row, problem = table.rows[cell.method], table.problems[cell.task]
+        row, problem = table.rows[cell.method], table.problem(cell.task, cell.budget)
         try:
             task = _task(table, cell)
             if row.build is not None:

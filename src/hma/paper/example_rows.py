@@ -36,12 +36,12 @@ def example_rows(
 
     Args:
         table: Whose data it is.
-        budget: Decides how many rows there are.
+        budget: Decides which rows there are.
         task: Name of the column.
         seed: Of the cell.
         places: Split (``train``, ``validation`` or a test split) and place of each row.
     """
-    problem = table.problems[task]
+    problem = table.problem(task, budget)
     whole = (problem.shown or problem.task)(seed)
     data = limited(whole, table.budget(budget).rows, seed=seed)
     splits = {"train": data.train, "validation": data.validation, **data.tests}

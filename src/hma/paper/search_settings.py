@@ -218,12 +218,15 @@ def validation_score(record: Record, metric: str) -> float:
 
 
 def _without_tests(table: Table, cell: Cell, row: Row) -> Table:
-    problem = table.problems[cell.task]
+    problem, budget = table.problem(cell.task, cell.budget), table.budget(cell.budget)
     blind = Problem(
         task=lambda seed: replace(problem.task(seed), tests={}), backbone=problem.backbone
     )
     return replace(
         table,
-        problems={**table.problems, cell.task: blind},
+        budgets={
+            **table.budgets,
+            cell.budget: replace(budget, problems={**budget.problems, cell.task: blind}),
+        },
         rows={**table.rows, cell.method: replace(row, measure=None, keep_weights=False)},
     )

@@ -21,7 +21,9 @@ Published = tuple[float, float]
 Measure = Callable[[Learner, Task], Mapping[str, Any]]
 FULL = ("paper", "full")
 """The whole protocol of the paper, or of a suite that no paper has."""
-BUDGETS = ("smoke", "small", *FULL)
+TINY = "tiny"
+"""A budget that only some tables have: a smaller backbone, on data that is at hand."""
+BUDGETS = ("smoke", TINY, "small", *FULL)
 """How much of a protocol can be run, the least first."""
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 SLOT_MAP = "slot map"
@@ -153,19 +155,22 @@ class Budget:
         what: What is less than in the protocol, in a sentence; the whole of it in ``FULL`` ones.
         recipe: How every method is trained.
         seeds: Number of seeds, taken from the front of the table's.
-        per_task: Fields of the recipe that differ by task.
+        per_task, per_method: Fields of the recipe that differ by task, and by row.
         rows: Most rows of each split; None for all.
         tasks, methods: Patterns of what is run; ``*`` for all. ``TASK/METHOD`` among the methods
             is a row of some tasks only.
+        problems: Columns that have other data or another backbone under this budget, by task.
     """
 
     what: str
     recipe: Recipe
     seeds: int
     per_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    per_method: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rows: int | None = None
     tasks: tuple[str, ...] = ("*",)
     methods: tuple[str, ...] = ("*",)
+    problems: Mapping[str, Problem] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +276,7 @@ class Table:
         title: What it shows.
         problems: Its columns, by name of the task.
         rows: Its methods, by name.
-        budgets: Under the names of ``BUDGETS``.
+        budgets: Under the names of ``BUDGETS``; ``TINY`` may be left out.
         baseline: The row that others are compared with, seed by seed.
         published: Row -> task -> mean and standard deviation, where the paper prints them.
         metric: What is reported, as a mean over the test splits.
@@ -331,15 +336,21 @@ class Table:
         for metric in (self.metric, *self.beside):
             if metric not in METRICS:
                 yield wrong_choice("metric", metric, tuple(METRICS))
-        if set(self.budgets) not in ({"smoke", "small", whole} for whole in FULL):
+        if set(self.budgets) - {TINY} not in ({"smoke", "small", whole} for whole in FULL):
             whole = " or ".join(FULL)
-            yield f"budgets must be smoke, small and {whole}, got {', '.join(self.budgets)}"
+            given = ", ".join(self.budgets)
+            yield f"budgets must be smoke, small and {whole}, with or without {TINY}, got {given}"
         for name, budget in self.budgets.items():
             if not 1 <= budget.seeds <= len(self.seeds):
                 yield f"budget {name}: seeds must be 1 to {len(self.seeds)}, got {budget.seeds}"
-            for task in budget.per_task:
-                if task not in tasks:
-                    yield f"budget {name}: " + wrong_choice("per_task", task, tasks)
+            for field_name, named_ones, known in (
+                ("per_task", budget.per_task, tasks),
+                ("per_method", budget.per_method, rows),
+                ("problems", budget.problems, tasks),
+            ):
+                for one in named_ones:
+                    if one not in known:
+                        yield f"budget {name}: " + wrong_choice(field_name, one, known)
         yield from self._wrong_rows()
         for row in self.published:
             if row not in rows:
@@ -367,11 +378,16 @@ class Table:
             raise UserError(wrong_choice("budget", name, tuple(self.budgets)))
         return self.budgets[name]
 
+    def problem(self, task: str, budget: str) -> Problem:
+        """Return a column as a budget has it."""
+        return self.budget(budget).problems.get(task, self.problems[task])
+
     def recipe(self, cell: Cell) -> Recipe:
-        """Return how a cell is trained: the budget's recipe, then the task's, then the row's."""
+        """Return how a cell is trained: the budget's recipe, the task's in it, then the row's."""
         budget = self.budget(cell.budget)
         fields = budget.recipe.to_json()
         fields |= budget.per_task.get(cell.task, {})
+        fields |= budget.per_method.get(cell.method, {})
         return Recipe.from_json(fields | dict(self.rows[cell.method].recipe))
 
     def cells(

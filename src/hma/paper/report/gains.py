@@ -15,7 +15,7 @@ from hma.paper.report.formats import escape_markdown, grid
 from hma.paper.report.scores import SETTLED, settled
 from hma.paper.results import Results
 from hma.paper.row_answers import RowAnswers, kept_answers
-from hma.paper.table import FULL, Cell, Ladder, Table
+from hma.paper.table import FULL, TINY, Cell, Ladder, Table
 from hma.report.numbers import MISSING, counted, percent, signed
 from hma.report.statistics import bootstrap_over_seeds
 from hma.training import Record
@@ -96,7 +96,7 @@ def climbs_of(table: Table, results: Results, metric: str | None = None) -> list
         metric: What to compare; the table's if not given.
     """
     rows = {name for ladder in table.ladders for name in ladder.rows}
-    for budget in (*FULL, "small"):
+    for budget in (*FULL, "small", TINY):
         if budget not in table.budgets or not rows:
             continue
         cells = [cell for cell in table.cells(budget) if cell.method in rows]
