@@ -39,8 +39,12 @@ def few_epochs(monkeypatch):
 def call_catboost(train, validation, seed):
     from catboost import CatBoostClassifier
 
-    model = CatBoostClassifier(random_seed=seed, thread_count=1, logging_level="Silent",
-                               allow_writing_files=False)  # fmt: skip
+    model = CatBoostClassifier(
+        random_seed=seed,
+        thread_count=torch.get_num_threads(),
+        verbose=False,
+        allow_writing_files=False,
+    )
     return model.fit(*train, eval_set=validation)
 
 
@@ -54,7 +58,7 @@ def call_xgboost(train, validation, seed):
         kinds = {"objective": "binary:logistic", "eval_metric": "logloss"}
     told = {}
     booster = xgboost.train(
-        {**kinds, "seed": seed, "nthread": 1},
+        {**kinds, "seed": seed, "nthread": torch.get_num_threads()},
         xgboost.DMatrix(x, y),
         100,
         evals=[(xgboost.DMatrix(*validation), "held")],
@@ -79,7 +83,7 @@ def call_lightgbm(train, validation, seed):
     kinds = several if classes > 2 else {"objective": "binary"}
     rows, told = lightgbm.Dataset(*train), {}
     booster = lightgbm.train(
-        {**kinds, "seed": seed, "num_threads": 1, "verbose": -1},
+        {**kinds, "seed": seed, "num_threads": torch.get_num_threads(), "verbose": -1},
         rows,
         100,
         valid_sets=[rows.create_valid(*validation)],
@@ -99,15 +103,17 @@ def call_lightgbm(train, validation, seed):
 def call_real_mlp(train, validation, seed):
     from pytabkit import RealMLP_TD_Classifier
 
-    return RealMLP_TD_Classifier(device="cpu", random_state=seed, n_threads=1).fit(
-        *train, *validation
-    )
+    threads = torch.get_num_threads()
+    model = RealMLP_TD_Classifier(device="cpu", random_state=seed, n_threads=threads)
+    return model.fit(*train, *validation)
 
 
 def call_tabm(train, validation, seed):
     from pytabkit import TabM_D_Classifier
 
-    return TabM_D_Classifier(device="cpu", random_state=seed, n_threads=1).fit(*train, *validation)
+    threads = torch.get_num_threads()
+    model = TabM_D_Classifier(device="cpu", random_state=seed, n_threads=threads)
+    return model.fit(*train, *validation)
 
 
 def call_xrfm(train, validation, seed):
