@@ -10,7 +10,7 @@ TESTS := $(addprefix tests/,options test_distributed.py test_model.py memory att
 	io/test_checkpoint.py io/test_files.py io/test_hub.py io/test_tensor_files.py estimator training backbones \
 	metrics methods paper/rivals data serve cli/test_main.py cli/test_completion.py cli/test_arguments.py \
 	cli/test_option_problems.py runs/test_run_card.py runs/test_deployment.py paper/test_cells.py)
-EXTRAS := tables,ray,vision,graph,chem,text,serve,hub,labels,index,export
+EXTRAS := tables,ray,vision,graph,chem,text,serve,hub,labels,index,rivals,export
 
 .PHONY: quickstart test lint types format bench results docs package oldest clean
 

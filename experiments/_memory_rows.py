@@ -10,7 +10,18 @@ from hma.methods import Learner, Method, erm
 from hma.methods.learner import BackboneFactory
 from hma.methods.simple import boosting, kernel, logistic, neighbours
 from hma.metrics import recorded
-from hma.paper.rivals import cache, forest, prototypes
+from hma.paper.rivals import (
+    cache,
+    catboost,
+    forest,
+    lightgbm,
+    prototypes,
+    real_mlp,
+    support_vectors,
+    tabm,
+    xgboost,
+    xrfm,
+)
 from hma.paper.table import Row
 from hma.questions.audit import AUDIT
 from hma.training.evaluation import audit_split
@@ -78,6 +89,16 @@ ROWS = {
     "forest": Row(build=forest, what="random forest, fitted at once"),
     "boosting": Row(build=boosting, what="gradient boosting, fitted at once"),
 }
+OF_TABLES = {
+    "SVM": Row(build=support_vectors, what="support vectors with Gaussian bumps, fitted at once"),
+    "CatBoost": Row(build=catboost, what="CatBoost with its defaults"),
+    "XGBoost": Row(build=xgboost, what="XGBoost with its defaults"),
+    "LightGBM": Row(build=lightgbm, what="LightGBM with its defaults"),
+    "RealMLP": Row(build=real_mlp, what="RealMLP-TD of pytabkit with its defaults"),
+    "TabM": Row(build=tabm, what="TabM of pytabkit with its defaults"),
+    "xRFM": Row(build=xrfm, what="xRFM with its defaults"),
+}
+"""What people use on tables today; all but the first need the extra ``rivals``."""
 
 SWITCHES = {
     "ERM": ROWS["ERM"],

@@ -88,6 +88,15 @@ def test_a_task_with_a_hole_is_not_ranked(table, records):
     )
 
 
+def test_a_row_without_any_record_is_named_and_the_others_are_ranked(table, records):
+    held = {cell: record for cell, record in records.items() if cell.method != "rma"}
+    report = summarise(table, "small", held, {})
+    ranks = ranks_of(report)
+    assert ranks.tasks == TASKS
+    assert ranks.rows.keys() == table.rows.keys() - {"rma"}
+    assert "Not ranked, for want of any record: rma." in " ".join(plain_text(report).split())
+
+
 def test_a_table_that_ranks_nothing_has_no_ranks(table, records):
     report = summarise(replace(table, ranked=None), "small", records, {})
     assert ranks_of(report) is None

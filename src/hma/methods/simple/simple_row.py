@@ -181,6 +181,14 @@ class SimpleModule(OutputModule):
             seed: Decides every random draw.
         """
 
+    def take_validation(self, vectors: Tensor, labels: Tensor) -> None:
+        """Take the validation rows, for a fit that they end; by default none does.
+
+        Args:
+            vectors: Of the validation rows, ``(N, F)``, on the CPU.
+            labels: As the target stores them, ``(N, ...)``.
+        """
+
     def vectors(self, x: Any, features: Tensor | None = None) -> Tensor:
         """Return the vectors of a batch; known features of the backbone stand in for ``x``."""
         if features is None:
@@ -232,6 +240,7 @@ class SimpleRow(FittedAtOnce):
             middle = len(choices) // 2
             return measures | {"chosen": next(islice(ways, middle, None))}
         held = _vectors(module, task.validation, torch.arange(len(task.validation)))
+        module.take_validation(held, task.validation.labels)
         best, best_loss = changing_state(module), math.inf
         for number, way in enumerate(ways, 1):
             loss = METRICS["loss"].score(self._logits(held), task.validation.labels, self.target)

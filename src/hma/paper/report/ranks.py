@@ -62,11 +62,13 @@ class Ranks:
 def ranks_of(report: TableReport) -> Ranks | None:
     """Return the ranks of rows over the tasks that all of them were measured on.
 
-    None for a table that ranks nothing, and with fewer than two rows or two such tasks.
+    Rows without any record are left out. None for a table that ranks nothing, and with fewer than
+    two rows or two such tasks.
     """
     table, entries = report.table, report.entries
     first, baseline = table.ranked, table.baseline
-    rows = [row for row in report.methods if any(method == row for _, method in entries)]
+    measured = {method for (_, method), entry in entries.items() if entry.scores}
+    rows = [row for row in report.methods if row in measured]
     sign = 1 if METRICS[table.metric].larger_is_better else -1
     tasks = [
         task
@@ -172,6 +174,8 @@ def rank_sheets(report: TableReport) -> Iterator[Sheet]:
         f"which a row is behind {ranks.baseline} by more than one standard error over the seeds. "
         f"By Nemenyi's test mean ranks differ if they are {ranks.critical:.2f} apart."
     )
+    if missing := [row for row in report.methods if row not in ranks.rows]:
+        note += f" Not ranked, for want of any record: {', '.join(missing)}."
     title = "Mean ranks over tasks"
     yield Sheet("ranks", title, (*columns, f"behind {ranks.baseline}"), tuple(lines), note)
 

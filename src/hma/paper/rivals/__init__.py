@@ -9,13 +9,22 @@ from hma.paper.rivals.invariant_subgraphs import ciga, dir_
 from hma.paper.rivals.knn import knn
 from hma.paper.rivals.layer_norm import layer_norm
 from hma.paper.rivals.manifold_mixup import manifold_mixup
-from hma.paper.rivals.simple import cache, forest, prototypes
+from hma.paper.rivals.simple import cache, forest, prototypes, support_vectors
 from hma.paper.rivals.subgraph_encoder import edge_scores
+from hma.paper.rivals.table_classifiers import (
+    catboost,
+    lightgbm,
+    real_mlp,
+    tabm,
+    xgboost,
+    xrfm,
+)
 
 __all__ = [
     "asap",
     "batchformer",
     "cache",
+    "catboost",
     "ciga",
     "dir_",
     "drop_edge",
@@ -27,10 +36,16 @@ __all__ = [
     "irm",
     "knn",
     "layer_norm",
+    "lightgbm",
     "manifold_mixup",
     "npt",
     "prototypes",
     "random_environments",
+    "real_mlp",
     "subgraph",
+    "support_vectors",
+    "tabm",
     "vrex",
+    "xgboost",
+    "xrfm",
 ]

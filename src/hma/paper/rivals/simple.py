@@ -1,7 +1,8 @@
-"""Simple baselines of the tables: random forest, class prototypes, linear layer with a cache."""
+"""Simple baselines of the tables: random forest, support vectors, class prototypes, a cache."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -13,6 +14,7 @@ from hma.backbones.frozen import Frozen
 from hma.data import Task
 from hma.extras import needed
 from hma.methods.learner import BackboneFactory, Method
+from hma.methods.simple.kernel import Bumps
 from hma.methods.simple.logistic import fit_linear
 from hma.methods.simple.neighbours import StoredRows
 from hma.methods.simple.simple_row import SimpleModule, Standardised, logits_of, simple_method
@@ -76,6 +78,92 @@ def forest(backbone: BackboneFactory | None = None, *, leaves: tuple[int, ...] =
         leaves: Least number of rows at a leaf; the validation rows choose one.
     """
     return simple_method(RandomForest, backbone, tuple(leaves))
+
+
+# -------------------------------------------------------------------------- support vector machine
+
+
+WIDTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+COSTS, MARGINS = (1.0, 10.0, 100.0), (0.5, 1.0, 2.0, 4.0, 8.0)
+Machine = tuple[float, float, float]
+"""Factor of the kernel's gamma, cost of an error, and how much a margin counts."""
+
+
+@final
+class SupportVectors(SimpleModule):
+    r"""Part each class from the others by scikit-learn's support vectors, with Gaussian bumps.
+
+    .. math:: f_c(x) = b_c + \sum_i w_{ic} \exp(-\gamma \lVert x - x_i \rVert^2), \quad
+        p(c) \propto \exp(s f_c(x))
+    """
+
+    serves: ClassVar[tuple[type[Target], ...]] = (Classes,)
+    known: Tensor
+    scale: Tensor
+
+    def __init__(self, task: Task, backbone: Frozen | None, choices: tuple[Machine, ...]) -> None:
+        super().__init__(task, backbone, choices)
+        classes = task.target.table_rows
+        self.standardised = Standardised(self.width, active=backbone is None)
+        self.bumps = Bumps(self.width, classes)
+        self.register_buffer("known", torch.zeros(classes, dtype=torch.bool))
+        self.register_buffer("scale", torch.ones(()))
+
+    def answer(self, vectors: Tensor) -> Tensor:
+        """Return the logits of vectors."""
+        margins: Tensor = self.bumps(self.standardised(vectors))  # (B, C)
+        chances = torch.where(self.known, self.scale * margins, -torch.inf).softmax(dim=1)
+        return logits_of(chances, self.target)
+
+    def candidates(self, vectors: Tensor, labels: Tensor, seed: int) -> Iterator[dict[str, Any]]:
+        """Fit with one width and cost after the other, and trust the margins more and more."""
+        self.standardised.take_statistics(vectors)
+        x = self.standardised(vectors.to(self.scale.device)).cpu().double()
+        self.known.fill_(False)
+        self.known[labels] = True
+        unit = 1 / (x.shape[1] * x.var(correction=0).clamp(min=1e-12))
+        for (factor, cost), group in groupby(self.choices, key=itemgetter(0, 1)):
+            gamma = factor * unit
+            weights, middle = self._machines(x, labels, float(gamma), cost)
+            used = weights.any(dim=1)
+            self.bumps.fill(centres=x[used], weights=weights[used], gamma=gamma, middle=middle)
+            for _, _, scale in group:
+                self.scale.fill_(scale)
+                yield {"gamma": factor, "C": cost, "scale": scale}
+
+    def _machines(
+        self, x: Tensor, labels: Tensor, gamma: float, cost: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return weights ``(N, C)`` and biases ``(C,)``; two classes share one machine."""
+        machine = needed("sklearn.svm", "a support vector machine").SVC
+        classes = len(self.known)
+        weights, middle = x.new_zeros(len(x), classes), x.new_zeros(classes)
+        known = self.known.nonzero()[:, 0].tolist()
+        for name in known if len(known) > 2 else known[1:]:
+            model = machine(C=cost, gamma=gamma).fit(x.numpy(), (labels == name).numpy())
+            weights[model.support_, name] = torch.from_numpy(model.dual_coef_[0])
+            middle[name] = float(model.intercept_[0])
+        if len(known) == 2:
+            weights[:, known[0]], middle[known[0]] = -weights[:, known[1]], -middle[known[1]]
+        return weights, middle
+
+
+def support_vectors(
+    backbone: BackboneFactory | None = None,
+    *,
+    widths: tuple[float, ...] = WIDTHS,
+    costs: tuple[float, ...] = COSTS,
+    margins: tuple[float, ...] = MARGINS,
+) -> Method:
+    """Return a support vector machine for each class; the validation rows choose one of each.
+
+    Args:
+        backbone: Makes the encoder; a frozen one stands in front.
+        widths: Factors of gamma; 1 is the inverse of the vectors' length times their variance.
+        costs: What a training row on the wrong side counts.
+        margins: How much a margin counts for the probability of a class.
+    """
+    return simple_method(SupportVectors, backbone, tuple(product(widths, costs, margins)))
 
 
 # --------------------------------------------------------------------------------- class prototypes
