@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from hma.io.files import atomic_write
+from hma.report import sections
 from hma.report.html import template
 from hma.report.run_report import RunReport
-from hma.report.sections import SECTIONS
 from hma.report.sections.comparison import tiles
 from hma.report.seeds import SeedsReport, rows_of, seed_sections, seeds_verdict
 from hma.report.verdict import advice, verdict
@@ -39,7 +39,7 @@ def _of_run(report: RunReport) -> dict[str, Any]:
     first = report.tests[0]
     drawn = [
         (section.key, section.name, section.title, section.draw(report, report.parts[section.key]))
-        for section in SECTIONS
+        for section in sections.SECTIONS
         if section.key in report.parts
     ]
     return {

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hma.metrics import METRICS
+from hma.report import sections
 from hma.report.groups import belongs
 from hma.report.run_facts import RunFacts, Values, flat
 from hma.report.run_report import MEMORY, PLAIN, RunReport, Trial
 from hma.report.scoring import compare, shown_metrics
-from hma.report.sections import SECTIONS
 from hma.report.verdict import weak_baselines
 
 SHORTER = {"git_commit": "commit", "data_fingerprint": "data fingerprint"}
@@ -24,7 +24,7 @@ def summarise(
         run: What is known of it.
         tick: Called with how many test sets and sections are done, and of how many.
     """
-    total, trials, parts = len(run.tests) + len(SECTIONS), [], {}
+    total, trials, parts = len(run.tests) + len(sections.SECTIONS), [], {}
     metrics = shown_metrics(run.target, run.metric)
     draws = {"resamples": run.resamples, "seed": run.seed}
     for done, (name, said) in enumerate(run.tests.items(), start=1):
@@ -32,7 +32,7 @@ def summarise(
         simple, unclaimed = run.simple.get(name, {}), run.unclaimed.get(name, "")
         trials.append(replace(trial, simple=simple, deployed=run.deployed, unclaimed=unclaimed))
         tick(done, total)
-    for done, section in enumerate(SECTIONS, start=1 + len(trials)):
+    for done, section in enumerate(sections.SECTIONS, start=1 + len(trials)):
         if found := section.gather(run):
             parts[section.key] = found
         tick(done, total)

@@ -14,7 +14,7 @@ from hma.report.sections import (
     suspects,
 )
 
-SECTIONS: list[Section] = [
+SECTIONS: tuple[Section, ...] = (
     comparison.SECTION,
     curves.SECTION,
     *errors.SECTIONS,
@@ -26,4 +26,4 @@ SECTIONS: list[Section] = [
     suspects.SECTION,
     maps.SECTION,
     *setup.SECTIONS,
-]
+)
