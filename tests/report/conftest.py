@@ -141,7 +141,7 @@ def with_labels(report: RunReport) -> Any:
 
     def renamed(*labels: str) -> RunReport:
         shown = zip(report.parts["examples"].by_class, labels, strict=True)
-        by_class = tuple(replace(one, label=label) for one, label in shown)
+        by_class = tuple(one._replace(label=label) for one, label in shown)
         changed = change_part(report, "examples", by_class=by_class)
         return replace(changed, classes=labels, groups=labels)
 

@@ -102,7 +102,7 @@ def test_every_other_text_is_escaped_too(report, field):
         "provenance": replace(report, provenance={evil: evil}),
         "notes": replace(report, notes=(evil,)),
         "examples": change_part(
-            report, "examples", by_class=(replace(first, examples=(example,)),)
+            report, "examples", by_class=(first._replace(examples=(example,)),)
         ),
     }
     page = render(changed[field])
@@ -287,7 +287,7 @@ def test_examples_say_how_many_times_an_even_share_they_draw(report):
         for example in attended.examples:
             assert f">{times(example.share * stored)}</b>" in page
     first = shown.by_class[0]
-    little = replace(first, examples=(replace(first.examples[0], share=1e-6),))
+    little = first._replace(examples=(replace(first.examples[0], share=1e-6),))
     page = render(change_part(report, "examples", by_class=(little,)))
     assert f"{times(0)}</b>" in page
     assert "0.00%</b>" not in page

@@ -205,7 +205,7 @@ def look(context: str, model: MemoryModel, features: Tensor, batch_size: int) ->
     on_slots = torch.zeros(model.num_labels, len(slot_held), dtype=torch.float64)
     answered = torch.zeros(model.num_labels, dtype=torch.float64)
     with _in_context(model, context):
-        for chunk in features.split(batch_size):
+        for chunk in torch.split(features, batch_size):
             found = explain(model, features=chunk.to(model.head.weight))
             said = membership(model.target, found.prediction).T  # (C, B)
             kinds += said @ _kinds(found).cpu().double()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -72,10 +73,7 @@ class Answers:
         return {method: logits for (method, _), logits in reversed(self.said.items())}
 
 
-@dataclass(frozen=True)
-class _Judged:
-    method: str
-    context: str
+class _Judged(NamedTuple):
     logits: Tensor
     metrics: dict[str, OfWeights]
 
@@ -210,7 +208,7 @@ def _judge_all(
             f"logits of {method} on {name!r} in context {context!r}", logits, len(labels), target
         )
         formulas = {metric: METRICS[metric].weighted(wide, labels, target) for metric in metrics}
-        found[method, context] = _Judged(method, context, wide, formulas)
+        found[method, context] = _Judged(wide, formulas)
     return found
 
 

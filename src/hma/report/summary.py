@@ -26,9 +26,10 @@ def summarise(
     """
     total, trials, parts = len(run.tests) + len(sections.SECTIONS), [], {}
     metrics = shown_metrics(run.target, run.metric)
-    draws = {"resamples": run.resamples, "seed": run.seed}
     for done, (name, said) in enumerate(run.tests.items(), start=1):
-        trial = compare(name, [said], metrics, target=run.target, **draws)
+        trial = compare(
+            name, [said], metrics, target=run.target, resamples=run.resamples, seed=run.seed
+        )
         simple, unclaimed = run.simple.get(name, {}), run.unclaimed.get(name, "")
         trials.append(replace(trial, simple=simple, deployed=run.deployed, unclaimed=unclaimed))
         tick(done, total)

@@ -123,18 +123,14 @@ def _packed(scene: Scene, examples: Examples) -> str:
 
 def script() -> Markup:
     """Return the script of such a page; it reads what is on the page and asks for nothing."""
-    return Markup(_template("pictures.js"))
+    place = files(HERE).joinpath("templates", "pictures.js")
+    return Markup(place.read_text(encoding="utf-8"))
 
 
 def script_policy() -> str:
     """Return the policy that lets this script run, and no other."""
     digest = hashlib.sha256(script().encode()).digest()
     return f"script-src 'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _template(name: str) -> str:
-    place = files(HERE).joinpath("templates", name)
-    return place.read_text(encoding="utf-8")
 
 
 def examples_of(table: Table, budget: str, scenes: Sequence[Scene]) -> Examples:

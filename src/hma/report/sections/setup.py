@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from hma.report.html import fill
 from hma.report.numbers import MISSING
-from hma.report.run_facts import RunFacts, Values, flat
+from hma.report.run_facts import Values, flat
 from hma.report.run_report import RunReport, Section
 
 
@@ -38,34 +37,18 @@ def cost(method: str, record: Values) -> Cost:
     )
 
 
-def gather_data(facts: RunFacts) -> dict[str, Mapping[str, str]] | None:
-    """Return how the splits came about, as flat names and values; None without splits."""
-    return {"facts": flat(facts.facts)} if facts.facts or facts.splits else None
-
-
-def gather_run(facts: RunFacts) -> tuple[Cost, ...]:
-    """Return what each method took."""
-    return tuple(cost(method, record) for method, record in facts.records.items())
-
-
-def option_rows(report: RunReport) -> list[dict[str, Any]]:
-    """Return one line for each option, its value under each method and whether they differ."""
-    names = dict.fromkeys(name for values in report.options.values() for name in values)
-    lines = []
-    for name in names:
-        values = [held.get(name, MISSING) for held in report.options.values()]
-        lines.append({"name": name, "values": values, "differ": len(set(values)) > 1})
-    return lines
-
-
 def draw_data(report: RunReport, found: dict[str, Mapping[str, str]]) -> Markup:
-    """Draw the rows of each group in each split, and the facts of the split."""
+    """Draw the rows of each group in each split, and how the splits came about."""
     return fill("data", report=report, facts=found["facts"])
 
 
 def draw_run(report: RunReport, found: tuple[Cost, ...]) -> Markup:
-    """Draw costs, options and provenance."""
-    return fill("run", report=report, costs=found, options=option_rows(report))
+    """Draw costs, options with what differs between the methods, and provenance."""
+    options = []
+    for name in dict.fromkeys(name for values in report.options.values() for name in values):
+        values = [held.get(name, MISSING) for held in report.options.values()]
+        options.append({"name": name, "values": values, "differ": len(set(values)) > 1})
+    return fill("run", report=report, costs=found, options=options)
 
 
 def draw_reading(report: RunReport, found: bool) -> Markup:
@@ -75,7 +58,19 @@ def draw_reading(report: RunReport, found: bool) -> Markup:
 
 
 SECTIONS = (
-    Section("data", "Data", "How the data was split", gather_data, draw_data),
-    Section("run", "Run", "The run", gather_run, draw_run),
+    Section(
+        "data",
+        "Data",
+        "How the data was split",
+        lambda facts: {"facts": flat(facts.facts)} if facts.facts or facts.splits else None,
+        draw_data,
+    ),
+    Section(
+        "run",
+        "Run",
+        "The run",
+        lambda facts: tuple(cost(method, record) for method, record in facts.records.items()),
+        draw_run,
+    ),
     Section("reading", "How to read", "How to read this page", lambda facts: True, draw_reading),
 )

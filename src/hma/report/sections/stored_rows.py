@@ -9,10 +9,9 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from hma.model import MemoryModel
-from hma.report.groups import belongs, group_names, label_text
+from hma.report.groups import belongs, label_text
 from hma.report.html import fill, small_png
-from hma.report.run_facts import Looked, RunFacts, TrainingRows
+from hma.report.run_facts import RunFacts, TrainingRows
 from hma.report.run_report import RunReport, Section
 from hma.report.sections.attention import same_class
 from hma.report.statistics import Floats, Integers
@@ -28,24 +27,27 @@ LONGEST = 160
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
-    """A training row that predictions look at.
+class StoredRow:
+    """A row that the memory holds.
 
     Args:
-        text: What it is: a file name, a text, a row's values.
-        picture: PNG of an image row.
+        id: Its sample id.
         label: Its class.
         share: Part of the attention on the queue that it draws.
+        text: What it is: a file name, a text, a row's values.
+        where: Where it came from.
+        picture: PNG of an image row that is shown as an example.
     """
 
-    text: str
-    picture: bytes | None
+    id: int
     label: str
     share: float
+    text: str
+    where: str
+    picture: bytes | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attended:
+class Attended(NamedTuple):
     """The training rows of one class, or for one answer, that are looked at most.
 
     Args:
@@ -56,26 +58,7 @@ class Attended:
 
     label: str
     rows: int
-    examples: tuple[Example, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldRow:
-    """A row that the memory holds.
-
-    Args:
-        id: Its sample id.
-        label: Its class.
-        share: Part of the attention on the queue that it draws.
-        text: What it is.
-        where: Where it came from.
-    """
-
-    id: int
-    label: str
-    share: float
-    text: str
-    where: str
+    examples: tuple[StoredRow, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +90,7 @@ class StoredRows(NamedTuple):
         changes: Every version of the memory after training.
     """
 
-    held: tuple[HeldRow, ...]
+    held: tuple[StoredRow, ...]
     changes: tuple[MemoryChange, ...]
 
 
@@ -120,57 +103,48 @@ class Examples(NamedTuple):
 
 def gather(facts: RunFacts) -> StoredRows | None:
     """Return the rows of the memory that all test rows together look at most, and its versions."""
-    rows: tuple[HeldRow, ...] = ()
+    rows: tuple[StoredRow, ...] = ()
     if facts.looked and facts.training_rows is not None:
-        held = _Held.of(facts.model, facts.classes)
+        held = _Held.of(facts)
         mass = held.summed(facts.looked[0].on_queue.sum(axis=0))
         best = np.argsort(-mass, kind="stable")[:LISTED].tolist()
-        rows = tuple(held.row(place, mass[place], facts.training_rows) for place in best)
+        rows = tuple(held.row(place, mass[place]) for place in best)
     found = StoredRows(rows, tuple(facts.more.get("changes", ())))
     return found if any(found) else None
 
 
 def gather_examples(facts: RunFacts) -> Examples | None:
-    """Return the most attended training rows, of each group and for each answer."""
+    """Return the training rows that are looked at most: of each group, and for each answer."""
     if not facts.looked or facts.training_rows is None:
         return None
-    given = facts.looked[0], facts.model, facts.classes, facts.training_rows
-    found = Examples(attended_of_class(*given), attended_by_answer(*given))
+    looked, held = facts.looked[0], _Held.of(facts)
+    in_queue = held.counts @ held.belongs  # (C,)
+    every = held.summed(looked.on_queue.sum(axis=0))
+    own = [np.where(belongs, every, 0.0) for belongs in held.belongs.T]
+    answers = [held.summed(attention) for attention in looked.on_queue]
+    frequent = np.argsort(-held.belongs.sum(axis=0), kind="stable")
+    answered = np.argsort(-looked.answered, kind="stable")
+    found = Examples(
+        _attended(held, facts.groups, frequent, own, in_queue),
+        _attended(held, facts.groups, answered, answers, looked.answered),
+    )
     return found if found.by_class else None
 
 
-def attended_of_class(
-    looked: Looked, model: MemoryModel, names: Sequence[str], rows: TrainingRows
+def _attended(
+    held: "_Held",
+    groups: Sequence[str],
+    order: Integers,
+    shares: Sequence[Floats],
+    counts: Floats | Integers,
 ) -> tuple[Attended, ...]:
-    """Return the training rows of each group that all test rows together look at most."""
-    held, groups = _Held.of(model, names), group_names(model.target, names)
-    order = np.argsort(-held.belongs.sum(axis=0), kind="stable")
-    mass = held.summed(looked.on_queue.sum(axis=0))
+    """Return the rows of the first groups of ``order`` that have most of their ``shares``."""
     found = []
     for c in sorted(order[:SHOWN_CLASSES].tolist()):
-        own = np.flatnonzero(held.belongs[:, c])
-        best = own[np.argsort(-mass[own], kind="stable")[:SHOWN]]
-        if len(best) and mass.sum() > 0:
-            examples = tuple(held.example(i, mass[i], rows) for i in best.tolist())
-            count = int(held.counts[own].sum())
-            found.append(Attended(label=groups[c], rows=count, examples=examples))
-    return tuple(found)
-
-
-def attended_by_answer(
-    looked: Looked, model: MemoryModel, names: Sequence[str], rows: TrainingRows
-) -> tuple[Attended, ...]:
-    """Return the training rows that the test rows of each answer look at most."""
-    held, groups = _Held.of(model, names), group_names(model.target, names)
-    order = np.argsort(-looked.answered, kind="stable")[:SHOWN_CLASSES]
-    found = []
-    for c in sorted(order.tolist()):
-        mass = held.summed(looked.on_queue[c])
-        best = np.argsort(-mass, kind="stable")[:SHOWN]
-        if len(best) and mass.sum() > 0:
-            examples = tuple(held.example(i, mass[i], rows) for i in best.tolist())
-            count = int(looked.answered[c])
-            found.append(Attended(label=groups[c], rows=count, examples=examples))
+        best = [i for i in np.argsort(-shares[c], kind="stable")[:SHOWN] if shares[c][i] > 0]
+        if best:
+            examples = tuple(held.row(i, shares[c][i], pictured=True) for i in best)
+            found.append(Attended(groups[c], int(counts[c]), examples))
     return tuple(found)
 
 
@@ -188,17 +162,22 @@ class _Held:
     """What each sample is."""
     counts: Integers
 
+    shown: TrainingRows
+    """How to show them."""
+
     @classmethod
-    def of(cls, model: MemoryModel, names: Sequence[str]) -> "_Held":
-        memory = model.memory_state()
+    def of(cls, facts: RunFacts) -> "_Held":
+        assert facts.training_rows is not None
+        memory, target = facts.model.memory_state(), facts.model.target
         every = memory.ids.cpu().numpy()
         known = every >= 0
         ids, first, inverse, counts = np.unique(
             every[known], return_index=True, return_inverse=True, return_counts=True
         )
         labels = memory.labels.cpu()[torch.from_numpy(known)][torch.from_numpy(first)]
-        said = tuple(label_text(model.target, names, label) for label in labels.tolist())
-        return cls(known, inverse, ids, belongs(model.target, labels).numpy(), said, counts)
+        said = tuple(label_text(target, facts.classes, label) for label in labels.tolist())
+        member = belongs(target, labels).numpy()
+        return cls(known, inverse, ids, member, said, counts, facts.training_rows)
 
     def summed(self, attention: Floats) -> Floats:
         """Return the part of the attention on the queue that each sample draws."""
@@ -206,26 +185,18 @@ class _Held:
         drawn = np.bincount(self.inverse, attention[self.known], minlength=len(self.ids))
         return np.asarray(drawn / total)
 
-    def example(self, place: int, share: float, rows: TrainingRows) -> Example:
+    def row(self, place: int, share: float, *, pictured: bool = False) -> StoredRow:
         """Return the sample at ``place`` as the page shows it."""
-        source = rows.place_of(int(self.ids[place]))
-        return Example(
-            text=_shortened(rows.describe(source)),
-            picture=None if rows.thumbnail is None else small_png(rows.thumbnail(source)),
-            label=self.labels[place] or "unknown",
-            share=float(share),
-        )
-
-    def row(self, place: int, share: float, rows: TrainingRows) -> HeldRow:
-        """Return the sample at ``place`` as a line of a table."""
-        sample = int(self.ids[place])
+        sample, rows = int(self.ids[place]), self.shown
         source = rows.place_of(sample)
-        return HeldRow(
+        picture = rows.thumbnail(source) if pictured and rows.thumbnail is not None else None
+        return StoredRow(
             id=sample,
             label=self.labels[place] or "unknown",
             share=float(share),
             text=_shortened(rows.describe(source)),
             where="" if rows.where is None else rows.where(source),
+            picture=small_png(picture),
         )
 
 
