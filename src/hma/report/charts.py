@@ -207,8 +207,8 @@ def _plot(panel: Plot, width: float) -> Drawn:
     box = {"x": left, "y": top, "width": right - left, "height": bottom - top}
     parts = [
         tag("rect", class_="frame", **box),
-        *axes.levels(marks(axes.up, short) if panel.y_ticks is None else panel.y_ticks),
-        *axes.steps(marks(axes.across, short) if panel.x_ticks is None else panel.x_ticks),
+        *axes.levels(_ticks(axes.up, panel.y_ticks)),
+        *axes.steps(_ticks(axes.across, panel.x_ticks)),
     ]
     place = 0
     for series in panel.series:
@@ -223,6 +223,13 @@ def _plot(panel: Plot, width: float) -> Drawn:
     if panel.y_title:
         parts.append(tag("text", panel.y_title, x=right, y=-12, class_="axis end"))
     return parts, height + 6
+
+
+def _ticks(scale: Scale, given: Ticks | None) -> list[tuple[float, str]]:
+    """Return the marks of an axis: round numbers, or those given that lie on it."""
+    if given is None:
+        return marks(scale, short)
+    return [(value, text) for value, text in given if scale.low <= value <= scale.high]
 
 
 def _series(series: Series, across: Scale, up: Scale, first: int) -> Markup:
@@ -487,7 +494,7 @@ def strip_parts(
     zero: bool = False,
 ) -> Drawn:
     """Return the elements of strips on one axis; see :func:`strip_chart`."""
-    left = 18 + LETTER * max(len(_cut(one.name)) for one in strips)
+    left = 18 + 7.2 * max(len(_cut(one.name)) for one in strips)
     found = [v for one in strips for m in one.marks for v in (m.value, m.low, m.high)]
     across = Scale(*spread([0.0, *found] if zero else found), left, width - 14)
     end = LANE * len(strips) + 4

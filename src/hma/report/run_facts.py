@@ -78,7 +78,7 @@ class Attention:
     same_class: Mapping[str, tuple[float, float]]
 
 
-class Looked(NamedTuple):
+class Trace(NamedTuple):
     """Attention of one context, and what it is made of.
 
     Shape:
@@ -177,16 +177,19 @@ class RunFacts:
         return next(iter(self.tests.values()))
 
     @cached_property
-    def looked(self) -> list[Looked]:
+    def traces(self) -> list[Trace]:
         """Where the answers of each context looked; nothing without features."""
         answers = self.answers
         if answers.features is None:
             return []
         rows = {c: answers.features[answers.orders.get(c, slice(None))] for c in answers.memory}
-        return [look(c, self.model, features, self.batch_size) for c, features in rows.items()]
+        return [
+            trace_attention(c, self.model, features, self.batch_size)
+            for c, features in rows.items()
+        ]
 
 
-def look(context: str, model: MemoryModel, features: Tensor, batch_size: int) -> Looked:
+def trace_attention(context: str, model: MemoryModel, features: Tensor, batch_size: int) -> Trace:
     """Explain every row of ``features`` in ``context``, ``batch_size`` rows together.
 
     Args:
@@ -224,7 +227,7 @@ def look(context: str, model: MemoryModel, features: Tensor, batch_size: int) ->
         by_class=(kinds / answered.clamp(min=1)[:, None] * unanswered).numpy(),
         same_class={kind: found for kind, found in same.items() if found is not None},
     )
-    return Looked(attention, on_queue.numpy(), on_slots.sum(dim=0).numpy(), answered.numpy())
+    return Trace(attention, on_queue.numpy(), on_slots.sum(dim=0).numpy(), answered.numpy())
 
 
 def _same_group(on: Tensor, held: Tensor, answered: Tensor) -> tuple[float, float] | None:

@@ -24,6 +24,11 @@ SERIES = {
 """Classes of colour and dash in the style sheet, for each method's contexts."""
 
 
+def colour_of(method: str) -> str:
+    """Return the colour of a method, as the style sheet has it for light and dark pages."""
+    return f"var(--{method if method in (MEMORY, MIXTURE) else 'plain'})"
+
+
 def style_of(method: str, place: int = 0) -> str:
     """Return the style of a method's context at ``place`` among its contexts."""
     styles = SERIES.get(method, ("simple",))
@@ -130,7 +135,7 @@ class Trial:
     """Whether every seed was tested on the same rows."""
 
     @property
-    def styled(self) -> list[tuple[Result, str, str]]:
+    def named_results(self) -> list[tuple[Result, str, str]]:
         """Each result with its name, in its context where it has several, and its style."""
         count, seen = Counter(result.method for result in self.results), Counter[str]()
         found = []
@@ -141,10 +146,10 @@ class Trial:
         return found
 
     @property
-    def closely(self) -> list[tuple[Result, str, str]]:
+    def main_results(self) -> list[tuple[Result, str, str]]:
         """The results that are looked at closely: the two networks and what is deployed."""
         looked = (PLAIN, MEMORY, self.deployed)
-        return [one for one in self.styled if one[0].method in looked]
+        return [one for one in self.named_results if one[0].method in looked]
 
     @property
     def own(self) -> list[tuple[Result, str]]:

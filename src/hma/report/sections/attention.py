@@ -78,6 +78,6 @@ SECTION = Section(
     "attention",
     "Attention",
     "Where predictions look",
-    lambda facts: tuple(found.attention for found in facts.looked),
+    lambda facts: tuple(found.attention for found in facts.traces),
     draw,
 )

@@ -64,7 +64,7 @@ def score_rows(report: RunReport, trial: Trial) -> list[dict[str, Any]]:
     against = {(found.method, found.context): found for found in trial.comparisons}
     known = {candidate.method: candidate for candidate in report.candidates}
     rows: list[dict[str, Any]] = []
-    for result, name, style in trial.styled:
+    for result, name, style in trial.named_results:
         found = against.get((result.method, result.context))
         candidate = known.pop(result.method, None)  # said once, with the first context
         rows.append(
@@ -123,7 +123,7 @@ def differences(report: RunReport) -> Markup | None:
     scale = 100 if METRICS[report.metric].share else 1
     strips = []
     for trial in report.tests:
-        names = {(r.method, r.context): name for r, name, _ in trial.styled}
+        names = {(r.method, r.context): name for r, name, _ in trial.named_results}
         for found in trial.comparisons:
             ends = found.differences[report.metric]
             name = names[found.method, found.context]

@@ -11,7 +11,7 @@ from hma.report.charts import Plot, Point, Series, legend_chart, panel_chart
 from hma.report.html import fill
 from hma.report.numbers import in_percent, short
 from hma.report.run_facts import RunFacts, Values
-from hma.report.run_report import PLAIN, RunReport, Section
+from hma.report.run_report import RunReport, Section, colour_of
 from hma.report.svg import DASHES, Look, spread, ticks
 
 
@@ -93,10 +93,9 @@ def draw(report: RunReport, curves: tuple[Curve, ...]) -> Markup:
 def _series(
     curve: Curve, name: str, place: int, values: tuple[float, ...], write: Callable[[float], str]
 ) -> Series:
-    colour = "var(--plain)" if curve.method == PLAIN else "var(--memory)"
     return Series(
         name=name,
-        look=Look(colour, min(place, len(DASHES) - 1)),
+        look=Look(colour_of(curve.method), min(place, len(DASHES) - 1)),
         points=tuple(
             Point(epoch, value, (f"{name}: {write(value)} at epoch {epoch}",))
             for epoch, value in zip(curve.epochs, values, strict=True)

@@ -22,6 +22,7 @@ from hma.report.run_report import (
     RunReport,
     Section,
     Trial,
+    colour_of,
 )
 from hma.report.statistics import Calibration, Integers, evenly_spaced, wilson
 from hma.report.svg import Axes, Look, Scale, marks, picture, tag
@@ -46,9 +47,9 @@ def matrices(report: RunReport, trial: Trial) -> list[dict[str, Any]]:
     That of what is deployed is open at first.
     """
     found: list[dict[str, Any]] = []
-    opened = next(r for r, _, _ in trial.closely if r.method == trial.deployed)
+    opened = next(r for r, _, _ in trial.main_results if r.method == trial.deployed)
     numbered = len(report.classes) <= NUMBERED
-    for result, name, style in trial.closely:
+    for result, name, style in trial.main_results:
         assert isinstance(result, ClassResult)
         found.append(
             {
@@ -162,7 +163,7 @@ def reliabilities(trial: Trial) -> list[dict[str, Any]]:
             "error": f"{result.calibration.error:.3f}",
             "svg": reliability_chart(result.calibration, style),
         }
-        for result, name, style in trial.closely
+        for result, name, style in trial.main_results
         if isinstance(result, ClassResult)
     ]
 
@@ -230,7 +231,7 @@ def _cell(found: Interval, style: str) -> dict[str, str]:
 
 def number_views(trial: Trial) -> list[dict[str, Any]]:
     """Return both drawings of each method and context, residuals on the same axis for all."""
-    held = [(r, n, s) for r, n, s in trial.closely if isinstance(r, NumberResult)]
+    held = [(r, n, s) for r, n, s in trial.main_results if isinstance(r, NumberResult)]
     apart = max(float(np.abs(r.said - r.true).max()) for r, _, _ in held) or 1.0
     return [
         {
@@ -252,10 +253,11 @@ def against_chart(result: NumberResult) -> Markup:
     points = tuple(Point(true, said) for true, said in pairs)
     ends = [v for p in points for v in (p.x, p.y)]
     ideal = tuple(Point(value, value) for value in (min(ends), max(ends)))
-    rows = Series(name="test rows", look=Look("var(--s)"), points=points)
+    rows = Series(name="test rows", look=Look(colour_of(result.method)), points=points)
     line = Series(name="right", look=Look("var(--faint)", 2), points=ideal, joined=True)
     title = "Predicted against true"
-    return panel_chart(Plot(title=title, series=(line, rows), x_title="true", square=True))
+    plot = Plot(title=title, series=(line, rows), x_title="true", square=True)
+    return panel_chart(plot, 300.0)
 
 
 def _residuals(result: NumberResult, apart: float) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from hma.questions.diagnostics import USED, queue_diagnostics, slot_diagnostics
 from hma.report.groups import belongs
 from hma.report.html import fill
 from hma.report.numbers import percent
-from hma.report.run_facts import Looked, RunFacts, TrainingRows
+from hma.report.run_facts import RunFacts, Trace, TrainingRows
 from hma.report.run_report import RunReport, Section
 from hma.report.statistics import Floats, Integers, evenly_spaced
 
@@ -83,7 +83,7 @@ class Memory(NamedTuple):
 def gather(facts: RunFacts) -> Memory | None:
     """Return the state of both memories, and what the audits of the run say."""
     queue = queue_health(facts.model, facts.training_rows)
-    slots = slot_health(facts.model, facts.looked[0] if facts.looked else None)
+    slots = slot_health(facts.model, facts.traces[0] if facts.traces else None)
     if queue is None and slots is None:
         return None
     return Memory(queue, slots, facts.more.get("audits", {}))
@@ -114,7 +114,7 @@ def queue_health(model: MemoryModel, rows: TrainingRows | None) -> Queue | None:
     )
 
 
-def slot_health(model: MemoryModel, looked: Looked | None) -> Slots | None:
+def slot_health(model: MemoryModel, looked: Trace | None) -> Slots | None:
     """Return the state of the slots; their use is that by the test rows, or by the queue."""
     memory = model.memory_state()
     if len(memory.slots) == 0:

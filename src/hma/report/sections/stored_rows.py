@@ -104,9 +104,9 @@ class Examples(NamedTuple):
 def gather(facts: RunFacts) -> StoredRows | None:
     """Return the rows of the memory that all test rows together look at most, and its versions."""
     rows: tuple[StoredRow, ...] = ()
-    if facts.looked and facts.training_rows is not None:
+    if facts.traces and facts.training_rows is not None:
         held = _Held.of(facts)
-        mass = held.summed(facts.looked[0].on_queue.sum(axis=0))
+        mass = held.summed(facts.traces[0].on_queue.sum(axis=0))
         best = np.argsort(-mass, kind="stable")[:LISTED].tolist()
         rows = tuple(held.row(place, mass[place]) for place in best)
     found = StoredRows(rows, tuple(facts.more.get("changes", ())))
@@ -115,9 +115,9 @@ def gather(facts: RunFacts) -> StoredRows | None:
 
 def gather_examples(facts: RunFacts) -> Examples | None:
     """Return the training rows that are looked at most: of each group, and for each answer."""
-    if not facts.looked or facts.training_rows is None:
+    if not facts.traces or facts.training_rows is None:
         return None
-    looked, held = facts.looked[0], _Held.of(facts)
+    looked, held = facts.traces[0], _Held.of(facts)
     in_queue = held.counts @ held.belongs  # (C,)
     every = held.summed(looked.on_queue.sum(axis=0))
     own = [np.where(belongs, every, 0.0) for belongs in held.belongs.T]
