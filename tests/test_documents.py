@@ -19,10 +19,19 @@ from test_examples import STARTS
 
 import hma
 from hma.backbones import by_name
+from hma.data import sources
+from hma.data.prepared import KINDS
 from hma.data.sets import by_name as sets_by_name
 from hma.metrics import METRICS
+from hma.report import sections
 
 ROOT = Path(__file__).parent.parent
+ADDED_TO = (
+    (sets_by_name, "SETS"),
+    (by_name, "BACKBONES"),
+    (sources, "READERS"),
+    (sections, "SECTIONS"),
+)
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
@@ -112,11 +121,11 @@ def test_code_in_the_documents_runs(block, tmp_path, monkeypatch):
         import_quietly(package)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    for module, name in ((sets_by_name, "SETS"), (by_name, "BACKBONES")):
+    for module, name in ADDED_TO:
         monkeypatch.setattr(module, name, getattr(module, name))  # what a block adds, it alone has
     padded = "\n" * block.line + block.code  # so that a traceback shows the document's lines
     torch.manual_seed(0)
-    with patch.dict(METRICS):
+    with patch.dict(METRICS), patch.dict(KINDS):
         exec(compile(padded, str(block.path), "exec"), {"__name__": "documents"})
 
 

@@ -108,9 +108,9 @@ def test_the_page_has_the_list(folder):
     run = Run.open(folder / "run")
     report = report_of(run)
     page = render(report)
-    assert report.suspects == suspects_of(run, top=ON_THE_PAGE)
+    assert report.parts["suspects"] == suspects_of(run, top=ON_THE_PAGE)
     assert '<section id="suspects">' in page
-    assert report.suspects.rows[0].what in page
+    assert report.parts["suspects"].rows[0].what in page
 
 
 def test_memories_that_do_not_vote_are_refused_in_a_line(folder, refuses, tmp_path):
@@ -120,7 +120,7 @@ def test_memories_that_do_not_vote_are_refused_in_a_line(folder, refuses, tmp_pa
     )
     said = refuses("suspects", tmp_path)
     assert "suspects needs a memory whose rows vote, one for each sample, got HMA" in said
-    assert report_of(run).suspects is None
+    assert "suspects" not in report_of(run).parts
 
 
 def test_numbers_are_listed_by_the_usual_difference(folder, refuses, tmp_path):

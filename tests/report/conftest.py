@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from report_parts import change_part
 from torch import Tensor, nn
 
 from hma import HMA, HMAConfig
-from hma.report.memory_summary import TrainingRows
-from hma.report.run_report import RunReport
+from hma.report.run_facts import RunFacts, TrainingRows
+from hma.report.run_report import MEMORY, PLAIN, RunReport
 from hma.report.scoring import Answers
-from hma.report.summary import About, summarise
+from hma.report.summary import summarise
 
 CLASSES = ("cat", "dog", "eel")
 
@@ -24,7 +25,7 @@ class MadeUp:
     model: HMA
     train_x: Tensor
     test_x: Tensor
-    about: About
+    about: dict[str, Any]
     answers: Answers
     memory_record: dict[str, Any]
     plain_record: dict[str, Any]
@@ -33,17 +34,14 @@ class MadeUp:
     def report(self, **changes: Any) -> RunReport:
         """Collect the run, with few resamples."""
         given: dict[str, Any] = {
-            "memory_record": self.memory_record,
-            "plain_record": self.plain_record,
+            "model": self.model,
+            "records": {PLAIN: self.plain_record, MEMORY: self.memory_record},
+            "tests": {"test": self.answers},
             "training_rows": self.rows,
             "batch_size": 16,
             "resamples": 50,
         }
-        tests = changes.pop("tests", {"test": self.answers})
-        about = changes.pop("about", self.about)
-        known = ("deployed", "candidates", "audits", "suspects", "changes", "promises")
-        also = {name: changes.pop(name) for name in known if name in changes}
-        return replace(summarise(self.model, about, tests, **(given | changes)), **also)
+        return summarise(RunFacts(**(self.about | given | changes)))
 
 
 def record_of(seed: int = 0, contexts: tuple[str, ...] = ("batch", "alone")) -> dict[str, Any]:
@@ -100,13 +98,13 @@ def made_up(
         model=model,
         train_x=train_x,
         test_x=test_x,
-        about=About(
-            title="made up",
-            kind="image",
-            classes=classes,
-            splits={"train": train_y, "test": test_y},
-            facts={"split": "by hand", "nested": {"seed": 0}},
-        ),
+        about={
+            "title": "made up",
+            "kind": "image",
+            "classes": classes,
+            "splits": {"train": train_y, "test": test_y},
+            "facts": {"split": "by hand", "nested": {"seed": 0}},
+        },
         answers=Answers(labels=test_y, memory=said, plain={"alone": plain}, features=features),
         memory_record=record_of(contexts=contexts),
         plain_record=record_of(contexts=("alone",)),
@@ -142,14 +140,9 @@ def with_labels(report: RunReport) -> Any:
     """Return a function that renames the classes of the report."""
 
     def renamed(*labels: str) -> RunReport:
-        return replace(
-            report,
-            classes=labels,
-            groups=labels,
-            by_class=tuple(
-                replace(one, label=label)
-                for one, label in zip(report.by_class, labels, strict=True)
-            ),
-        )
+        shown = zip(report.parts["examples"].by_class, labels, strict=True)
+        by_class = tuple(one._replace(label=label) for one, label in shown)
+        changed = change_part(report, "examples", by_class=by_class)
+        return replace(changed, classes=labels, groups=labels)
 
     return renamed

@@ -16,15 +16,17 @@ import pytest
 import torch
 from browser import needs_chromium, opened
 from PIL import Image
+from report_parts import change_part, with_parts
 from sklearn.metrics import precision_score, recall_score
 
 from hma import HMAConfig
 from hma.errors import UserError
 from hma.extras import needed
-from hma.report.memory_summary import TrainingRows
 from hma.report.numbers import times
 from hma.report.page import render, write_page
-from hma.report.score_views import differences, matrices
+from hma.report.run_facts import TrainingRows
+from hma.report.sections.comparison import differences
+from hma.report.sections.errors import matrices
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b 'c' {{ 7*7 }} ${x}")
 EMPTY = {"meta", "link", "img", "input", "br"}
@@ -91,17 +93,19 @@ def test_labels_are_text_and_nothing_else(with_labels):
 @pytest.mark.parametrize("field", ["title", "facts", "options", "provenance", "notes", "examples"])
 def test_every_other_text_is_escaped_too(report, field):
     evil = EVIL[0]
-    example = replace(report.by_class[0].examples[0], text=evil, label=evil)
+    first = report.parts["examples"].by_class[0]
+    example = replace(first.examples[0], text=evil, label=evil)
     changed = {
-        "title": evil,
-        "facts": {evil: evil},
-        "options": {"memory": {evil: evil}},
-        "provenance": {evil: evil},
-        "notes": (evil,),
-        "examples": (replace(report.by_class[0], examples=(example,)),),
+        "title": replace(report, title=evil),
+        "facts": with_parts(report, data={"facts": {evil: evil}}),
+        "options": replace(report, options={"memory": {evil: evil}}),
+        "provenance": replace(report, provenance={evil: evil}),
+        "notes": replace(report, notes=(evil,)),
+        "examples": change_part(
+            report, "examples", by_class=(first._replace(examples=(example,)),)
+        ),
     }
-    name = "by_class" if field == "examples" else field
-    page = render(replace(report, **{name: changed[field]}))
+    page = render(changed[field])
     assert "<script" not in page
     assert evil in Reader(page).texts
 
@@ -112,17 +116,13 @@ def test_names_of_tests_contexts_and_splits_are_escaped(report):
     results = (*trial.results[:1], *(replace(r, context=evil) for r in trial.results[1:]))
     compared = tuple(replace(c, context=evil) for c in trial.comparisons)
     renamed = replace(trial, name=evil, results=results[:2], comparisons=compared[:1])
-    page = render(
-        replace(
-            report,
-            tests=(renamed, renamed),
-            splits={evil: report.splits["test"]},
-            attention=tuple(replace(one, context=evil) for one in report.attention),
-            curves=tuple(
-                replace(c, rule=evil, validation={evil: (0.1,) * 4}) for c in report.curves
-            ),
-        )
+    looked = tuple(replace(one, context=evil) for one in report.parts["attention"])
+    curves = tuple(
+        replace(c, rule=evil, validation={evil: (0.1,) * 4}) for c in report.parts["curves"]
     )
+    changed = with_parts(report, attention=looked, curves=curves)
+    splits = {evil: report.splits["test"]}
+    page = render(replace(changed, tests=(renamed, renamed), splits=splits))
     assert not [name for _, name, _ in Reader(page).attributes if name.startswith("on")]
 
 
@@ -200,7 +200,8 @@ def test_the_most_frequent_mistakes_are_listed_first(report):
 
 def test_pictures_are_inline_and_whole(report):
     pictures = Reader(render(report)).values("src")
-    assert len(pictures) == sum(len(one.examples) for one in (*report.by_class, *report.by_answer))
+    shown = report.parts["examples"]
+    assert len(pictures) == sum(len(one.examples) for one in (*shown.by_class, *shown.by_answer))
     for address in pictures:
         head, content = address.split(",")
         assert head == "data:image/png;base64"
@@ -212,7 +213,8 @@ def test_large_pictures_are_made_small(make):
     big = make()
     rows = TrainingRows(describe=str, thumbnail=lambda place: Image.fromarray(noise[place % 16]))
     found = big.report(training_rows=rows)
-    sizes = {Image.open(io.BytesIO(e.picture)).size for o in found.by_class for e in o.examples}
+    shown = [example for one in found.parts["examples"].by_class for example in one.examples]
+    sizes = {Image.open(io.BytesIO(example.picture)).size for example in shown}
     assert sizes == {(54, 72)}
 
 
@@ -220,7 +222,8 @@ def test_large_pictures_are_made_small(make):
 def test_pictures_of_any_mode_are_shown(make, mode):
     rows = TrainingRows(describe=str, thumbnail=lambda place: Image.new(mode, (4, 4)))
     found = make().report(training_rows=rows)
-    assert Image.open(io.BytesIO(found.by_class[0].examples[0].picture)).size == (4, 4)
+    first = found.parts["examples"].by_class[0].examples[0]
+    assert Image.open(io.BytesIO(first.picture)).size == (4, 4)
 
 
 def test_rows_without_pictures_are_shown_as_text(make):
@@ -228,7 +231,7 @@ def test_rows_without_pictures_are_shown_as_text(make):
     found = make().report(training_rows=rows)
     page = render(found)
     assert "<img" not in page
-    text = found.by_class[0].examples[0].text
+    text = found.parts["examples"].by_class[0].examples[0].text
     assert len(text) == 160
     assert text.endswith("…")
     assert text in text_of(page)
@@ -267,38 +270,41 @@ def test_a_matrix_of_37_classes_has_every_name_at_its_sides_and_in_its_cells(mak
 
 def test_names_of_differences_stand_clear_of_the_lines(report):
     drawing = str(differences(report))
-    lines = re.findall(r'<line [^>]*y1="([\d.]+)" y2="([\d.]+)" class="(?:zero|grid)"', drawing)
-    names = [float(y) for y in re.findall(r'<text x="12" y="([\d.]+)" class="axis"', drawing)]
+    lines = re.findall(r'<line x1="([\d.]+)" [^>]*class="(?:zero|grid)"', drawing)
+    names = [float(x) for x in re.findall(r'<text x="([\d.]+)" [^>]*class="axis end"', drawing)]
     assert len(names) == 2
     assert lines
-    for top, bottom in lines:
-        for baseline in names:  # letters reach 12 above their line and 4 below
-            assert float(bottom) <= baseline - 12 or float(top) >= baseline + 4
+    assert max(names) < min(map(float, lines))
 
 
 def test_examples_say_how_many_times_an_even_share_they_draw(report):
-    for attended in (*report.by_class, *report.by_answer):
+    shown, stored, page = (
+        report.parts["examples"],
+        report.parts["memory"].queue.rows,
+        render(report),
+    )
+    for attended in (*shown.by_class, *shown.by_answer):
         for example in attended.examples:
-            assert f">{times(example.share * report.queue.rows)}</b>" in render(report)
-    first = report.by_class[0]
-    little = replace(first, examples=(replace(first.examples[0], share=1e-6),))
-    page = render(replace(report, by_class=(little,)))
+            assert f">{times(example.share * stored)}</b>" in page
+    first = shown.by_class[0]
+    little = first._replace(examples=(replace(first.examples[0], share=1e-6),))
+    page = render(change_part(report, "examples", by_class=(little,)))
     assert f"{times(0)}</b>" in page
     assert "0.00%</b>" not in page
 
 
+def with_curves(report, **changes):
+    return with_parts(report, curves=tuple(replace(c, **changes) for c in report.parts["curves"]))
+
+
 def test_curves_that_never_were_numbers_are_left_out(report):
     nothing = (float("nan"),) * 4
-    curves = tuple(replace(c, train_loss=nothing, validation={}) for c in report.curves)
-    assert "Training loss" not in render(replace(report, curves=curves))
+    assert "Training loss" not in render(with_curves(report, train_loss=nothing, validation={}))
 
 
 def test_a_single_epoch_has_a_curve(report):
-    one = tuple(
-        replace(c, epochs=(0,), train_loss=(0.5,), validation={"alone": (1.0,)}, selected=0)
-        for c in report.curves
-    )
-    page = render(replace(report, curves=one))
+    single = {"epochs": (0,), "train_loss": (0.5,), "validation": {"alone": (1.0,)}, "selected": 0}
+    page = render(with_curves(report, **single))
     assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()
 
 

@@ -33,7 +33,8 @@ def answers(plain_right, memory_right, labels=None):
 
 def judged(found, **changes):
     given = {"target": Classes(2), "resamples": 400, "seed": 0} | changes
-    return compare("test", found, given.pop("metric", "accuracy"), **given)
+    metrics = shown_metrics(given["target"], given.pop("metric", "accuracy"))
+    return compare("test", [found], metrics, **given)
 
 
 def test_rows_that_only_one_gets_right_are_counted():
@@ -58,7 +59,7 @@ def test_a_large_difference_leaves_zero_out():
 
 
 def test_the_confusion_matrix_is_scikit_learns(run):
-    trial = compare("test", run.answers, "accuracy", target=Classes(3), resamples=20, seed=0)
+    trial = compare("test", [run.answers], ["accuracy"], target=Classes(3), resamples=20)
     labels = run.answers.labels.numpy()
     said = {PLAIN: run.answers.plain, MEMORY: run.answers.memory}
     for result in trial.results:

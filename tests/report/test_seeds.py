@@ -14,14 +14,12 @@ from hma.cli.show import Terminal, seed_tables
 from hma.metrics import METRICS
 from hma.metrics.resampling import Interval
 from hma.report.page import render, write_page
-from hma.report.scoring import Answers, compare
-from hma.report.seeds import Candidate, SeedAnswers, compare_seeds, seeds_verdict, sheets
+from hma.report.run_report import DEPLOYED, MEMORY, PLAIN
+from hma.report.scoring import Answers, best_simple, compare
+from hma.report.seeds import compare_seeds, seeds_verdict, sheets
 from hma.targets import Classes, Number
 
-PLAIN, MEMORY = Candidate("plain backbone", "plain"), Candidate("memory", "memory")
-LOGISTIC = Candidate("logistic regression", "simple")
-NEIGHBOURS = Candidate("nearest neighbours", "simple")
-DEPLOYED = Candidate("deployed", "deployed")
+LOGISTIC, NEIGHBOURS = "logistic regression", "nearest neighbours"
 
 
 def answers(seed, rates, rows=40, classes=3):
@@ -33,16 +31,26 @@ def answers(seed, rates, rows=40, classes=3):
         right = torch.rand(rows, generator=draw) < rate
         chosen = torch.where(right, labels, (labels + 1) % classes)
         noise = 0.1 * torch.randn(rows, classes, generator=draw)
-        said[candidate] = {"test": 2 * torch.nn.functional.one_hot(chosen, classes) + noise}
-    places = {"test": list(range(100 * seed, 100 * seed + rows))}
-    return SeedAnswers(
-        seed=seed, target=Classes(classes), labels={"test": labels}, places=places, said=said
-    )
+        said[candidate] = 2 * torch.nn.functional.one_hot(chosen, classes) + noise
+    places = list(range(100 * seed, 100 * seed + rows))
+    return {"test": answers_by(said, labels=labels, places=places)}
+
+
+def answers_by(said, **given):
+    """Return answers of candidates by their names."""
+    others = {name: logits for name, logits in said.items() if name not in (PLAIN, MEMORY)}
+    networks = [{"alone": said[name]} if name in said else {} for name in (MEMORY, PLAIN)]
+    return Answers(memory=networks[0], plain=networks[1], others=others, **given)
 
 
 def compared(rates, seeds=4, **options):
-    found = [answers(seed, rates, **options) for seed in range(seeds)]
-    return found, compare_seeds("made up", found, "accuracy", resamples=300)
+    found = {seed: answers(seed, rates, **options) for seed in range(seeds)}
+    return found, compare_seeds("made up", found, "accuracy", Classes(3), resamples=300)
+
+
+def to(trial, method, base):
+    """Return a method's differences to another, by metric."""
+    return trial.comparison(method, base).differences
 
 
 ALL = {PLAIN: 0.6, MEMORY: 0.7, LOGISTIC: 0.75, NEIGHBOURS: 0.5, DEPLOYED: 0.8}
@@ -52,69 +60,62 @@ def test_scores_are_those_of_scikit_learn():
     found, report = compared(ALL)
     assert report.metrics == ("accuracy", "nll")
     (trial,) = report.tests
-    for candidate, standing in zip(ALL, trial.standings, strict=True):
-        assert (standing.name, standing.kind) == (candidate.name, candidate.kind)
-        for seed, one in enumerate(found):
-            logits, labels = one.said[candidate]["test"], one.labels["test"]
+    for candidate, result in zip(ALL, trial.results, strict=True):
+        assert result.method == candidate
+        for seed, one in found.items():
+            logits, labels = one["test"].own[candidate], one["test"].labels
             accuracy = accuracy_score(labels, logits.argmax(dim=1))
             loss = log_loss(labels, logits.double().softmax(dim=1), labels=[0, 1, 2])
-            assert standing.scores["accuracy"][seed] == pytest.approx(accuracy)
-            assert standing.scores["nll"][seed] == pytest.approx(loss)
-        values = standing.scores["accuracy"]
-        assert standing.mean("accuracy") == pytest.approx(np.mean(values))
-        assert standing.deviation("accuracy") == pytest.approx(np.std(values, ddof=1))
+            assert result.by_seed["accuracy"][seed] == pytest.approx(accuracy)
+            assert result.by_seed["nll"][seed] == pytest.approx(loss)
+        values = result.by_seed["accuracy"]
+        assert result.scores["accuracy"].value == pytest.approx(np.mean(values))
+        line = next(line for line in sheets(report, trial)[0].lines if line.name == candidate)
+        assert line.deviation == f"{100 * np.std(values, ddof=1):.1f}"
 
 
 def test_numbers_have_their_own_metrics_and_each_seed_its_own_scale():
     generator = torch.Generator().manual_seed(0)
-    found = []
+    found = {}
     for seed, scale in enumerate([2.0, 5.0]):
         labels = 10 + torch.randn(30, generator=generator)
-        said = {c: {"test": torch.randn(30, 1, generator=generator)} for c in (PLAIN, MEMORY)}
-        one = answers(seed, {})
+        said = {c: torch.randn(30, 1, generator=generator) for c in (PLAIN, MEMORY)}
         target = Number(centre=10.0, scale=scale)
-        found.append(replace(one, target=target, labels={"test": labels}, said=said))
-    report = compare_seeds("made up", found, "rmse", resamples=50)
+        found[seed] = {"test": answers_by(said, labels=labels, target=target)}
+    report = compare_seeds("made up", found, "rmse", target, resamples=50)
     assert report.metrics == ("rmse", "mae")
-    for seed, one in enumerate(found):
-        said = one.target.expected(one.said[MEMORY]["test"])
-        scores = report.tests[0].standings[1].scores
+    for seed, tests in found.items():
+        one = tests["test"]
+        said = one.target.expected(one.own[MEMORY])
+        scores = report.tests[0].result(MEMORY).by_seed
         assert scores["rmse"][seed] == pytest.approx(
-            root_mean_squared_error(one.labels["test"], said), rel=1e-5
+            root_mean_squared_error(one.labels, said), rel=1e-5
         )
-        assert scores["mae"][seed] == pytest.approx(
-            mean_absolute_error(one.labels["test"], said), rel=1e-5
-        )
+        assert scores["mae"][seed] == pytest.approx(mean_absolute_error(one.labels, said), rel=1e-5)
 
 
 def test_with_one_seed_a_difference_is_that_of_the_runs_own_page():
-    (one,), report = compared(ALL, seeds=1)
-    said = Answers(
-        labels=one.labels["test"],
-        memory={"alone": one.said[MEMORY]["test"]},
-        plain={"alone": one.said[PLAIN]["test"]},
-    )
-    trial = compare("test", said, "accuracy", target=one.target, resamples=300, seed=0)
-    memory = report.tests[0].of("memory")
+    found, report = compared(ALL, seeds=1)
+    given = {"target": Classes(3), "resamples": 300, "seed": 0}
+    trial = compare("test", [found[0]["test"]], ["accuracy", "nll"], **given)
     for metric in ("accuracy", "nll"):
-        assert memory.to_plain[metric] == trial.comparisons[0].differences[metric]
-    assert memory.tested == {"accuracy": None, "nll": None}
-    assert memory.deviation("accuracy") is None
+        assert to(report.tests[0], MEMORY, PLAIN)[metric] == to(trial, MEMORY, PLAIN)[metric]
+    assert report.tests[0].comparison(MEMORY).p_over_seeds is None
+    assert {line.deviation for line in sheets(report, report.tests[0])[0].lines} == {"—"}
 
 
 def test_differences_are_paired_by_seed_and_to_the_best_simple_row():
     _, report = compared(ALL)
     (trial,) = report.tests
-    assert trial.simple == "logistic regression"
-    memory, plain, simple = trial.of("memory"), trial.of("plain"), trial.best_simple
-    for name, other in (("to_plain", plain), ("to_simple", simple)):
-        apart = np.subtract(memory.scores["accuracy"], other.scores["accuracy"])
-        ends = getattr(memory, name)["accuracy"]
-        assert ends.value == pytest.approx(apart.mean())
+    assert best_simple("accuracy", trial.simple)[0] == LOGISTIC
+    for base in (PLAIN, LOGISTIC):
+        scores = [trial.result(name).by_seed["accuracy"] for name in (MEMORY, base)]
+        ends = to(trial, MEMORY, base)["accuracy"]
+        assert ends.value == pytest.approx(np.subtract(*scores).mean())
         assert ends.low <= ends.value <= ends.high
-    assert plain.to_plain == {}
-    assert simple.to_simple == {}
-    assert memory.to_plain["accuracy"].value > 0 > memory.to_simple["accuracy"].value
+        assert trial.comparison(base, base) is None
+    assert to(trial, MEMORY, PLAIN)["accuracy"].value > 0
+    assert to(trial, MEMORY, LOGISTIC)["accuracy"].value < 0
 
 
 def test_the_same_report_comes_out_again():
@@ -123,8 +124,9 @@ def test_the_same_report_comes_out_again():
 
 
 def test_a_candidate_that_a_seed_lacks_is_not_compared():
-    found = [answers(0, ALL), answers(1, {PLAIN: 0.5, MEMORY: 0.5, DEPLOYED: 0.5})]
-    names = [one.name for one in compare_seeds("x", found, "accuracy").tests[0].standings]
+    found = {0: answers(0, ALL), 1: answers(1, {PLAIN: 0.5, MEMORY: 0.5, DEPLOYED: 0.5})}
+    report = compare_seeds("x", found, "accuracy", Classes(3))
+    names = [one.method for one in report.tests[0].results]
     assert names == ["plain backbone", "memory", "deployed"]
 
 
@@ -156,25 +158,30 @@ def test_what_is_deployed_is_held_to_both_and_the_memory_to_the_plain_backbone()
     (trial,) = report.tests
     said = seeds_verdict(report, trial).sentence
     for ends in (
-        trial.of("deployed").to_simple["accuracy"],
-        trial.of("memory").to_plain["accuracy"],
+        to(trial, DEPLOYED, LOGISTIC)["accuracy"],
+        to(trial, MEMORY, PLAIN)["accuracy"],
     ):
         low, high = (f"{100 * end:+.1f}".replace("-", "\u2212") for end in (ends.low, ends.high))
         assert f"{100 * ends.value:+.1f} points ({low} to {high})" in said
 
 
 def test_where_the_plain_backbone_is_deployed_it_is_about_the_memory():
-    found = [answers(seed, {PLAIN: 0.5, MEMORY: 0.9}) for seed in range(5)]
-    found = [replace(one, said=one.said | {DEPLOYED: one.said[PLAIN]}) for one in found]
-    report = compare_seeds("made up", found, "accuracy", resamples=200)
+    found = {}
+    for seed in range(5):
+        one = answers(seed, {PLAIN: 0.5, MEMORY: 0.9})["test"]
+        found[seed] = {"test": replace(one, others={DEPLOYED: one.own[PLAIN]})}
+    report = compare_seeds("made up", found, "accuracy", Classes(3), resamples=200)
     said = seeds_verdict(report, report.tests[0])
     assert said.headline == "The memory is better, beyond chance (5 seeds)"
 
 
 def test_a_difference_that_hangs_on_one_seed_could_be_chance():
-    found = [answers(s, {PLAIN: 0.5, DEPLOYED: 0.95 if s else 0.55}, rows=400) for s in (0, 1)]
-    report = compare_seeds("made up", found, "accuracy", resamples=500)
-    ends = report.tests[0].of("deployed").to_plain["accuracy"]
+    found = {
+        s: answers(s, {PLAIN: 0.5, DEPLOYED: 0.95 if s else 0.55, MEMORY: 0.5}, rows=400)
+        for s in (0, 1)
+    }
+    report = compare_seeds("made up", found, "accuracy", Classes(3), resamples=500)
+    ends = to(report.tests[0], DEPLOYED, PLAIN)["accuracy"]
     assert ends.low > 0, "two seeds alone leave 0 out of the interval"
     said = seeds_verdict(report, report.tests[0])
     assert said.outcome == "chance"
@@ -206,7 +213,7 @@ def test_the_tables_fit_into_80_columns_and_tell_all_numbers():
     text = terminal.file.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     assert "Accuracy over 4 seeds (40 rows, drawn anew with each seed)" in text
-    memory = report.tests[0].of("memory")
+    memory = report.tests[0].result(MEMORY)
     for line in (
         "plain backbone",
         "memory",
@@ -215,8 +222,8 @@ def test_the_tables_fit_into_80_columns_and_tell_all_numbers():
         "deployed",
     ):
         assert f" {line} " in text
-    assert f"{100 * memory.mean('accuracy'):.1f}%" in text
-    ends = memory.to_plain["accuracy"]
+    assert f"{100 * memory.scores['accuracy'].value:.1f}%" in text
+    ends = to(report.tests[0], MEMORY, PLAIN)["accuracy"]
     for value in (ends.value, ends.low, ends.high):
         assert f"{100 * value:+.1f}".replace("-", "\u2212") in text
 
@@ -224,8 +231,9 @@ def test_the_tables_fit_into_80_columns_and_tell_all_numbers():
 def test_small_differences_have_no_more_decimals_than_the_scores():
     _, report = compared(ALL)
     (trial,) = report.tests
-    near = replace(trial.standings[1], to_plain={m: Interval(1e-5, -1e-4, 0.02) for m in METRICS})
-    shown = sheets(report, replace(trial, standings=(trial.standings[0], near)))
+    near = {m: Interval(1e-5, -1e-4, 0.02) for m in METRICS}
+    small = replace(trial.comparison(MEMORY), differences=near)
+    shown = sheets(report, replace(trial, comparisons=(small,)))
     assert shown[0].lines[1].to_plain == ("0.0", "0.0 to +2.0")
     assert shown[1].lines[1].to_plain == ("0.000", "0.000 to +0.020")
 
@@ -244,9 +252,9 @@ def test_the_page_has_a_dot_for_each_seed_and_links_to_its_page():
 
 @needs_chromium
 def test_the_page_opens_without_a_console_message_and_shows_names_as_text(tmp_path):
-    strange = Candidate("<script>document.title='owned'</script>", "simple")
+    strange = "<script>document.title='owned'</script>"
     found, _ = compared(ALL | {strange: 0.5})
-    report = compare_seeds("</style><b>", found, "accuracy", resamples=50)
+    report = compare_seeds("</style><b>", found, "accuracy", Classes(3), resamples=50)
     write_page(report, tmp_path / "report.html")
     document, console = opened(tmp_path / "report.html")
     assert console == []

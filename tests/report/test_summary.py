@@ -9,9 +9,13 @@ from torch import Tensor, nn
 
 import hma
 from hma import HMAConfig
-from hma.report.memory_summary import EXAMPLES, maps
 from hma.report.page import render
-from hma.report.run_report import KINDS, MEMORY, PLAIN
+from hma.report.run_facts import TrainingRows
+from hma.report.run_report import MEMORY, PLAIN
+from hma.report.scoring import Answers
+from hma.report.sections.attention import KINDS
+from hma.report.sections.maps import maps
+from hma.report.sections.stored_rows import SHOWN
 from hma.targets import Classes
 
 SMALL = {"label_dim": 4, "num_heads": 2}
@@ -28,7 +32,7 @@ def explained(run, context, row, batch_size=16):
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_shares_by_kind_are_the_means_of_explanations(run, report, place):
-    found = report.attention[place]
+    found = report.parts["attention"][place]
     rows = []
     for row in range(40):
         one, i = explained(run, found.context, row)
@@ -45,7 +49,9 @@ def test_shares_of_an_answer_are_those_of_its_rows(run, report):
     for c in range(3):
         rows = [explained(run, "batch", row) for row in (said == c).nonzero().flatten().tolist()]
         want = np.mean([float(one.slots[i].sum()) for one, i in rows]) if rows else np.nan
-        assert report.attention[0].by_class[c, 4] == pytest.approx(want, abs=1e-6, nan_ok=True)
+        assert report.parts["attention"][0].by_class[c, 4] == pytest.approx(
+            want, abs=1e-6, nan_ok=True
+        )
 
 
 def test_attention_on_the_answers_own_class_is_added_up(run, report):
@@ -56,13 +62,15 @@ def test_attention_on_the_answers_own_class_is_added_up(run, report):
         own += float(one.queue[i][one.queue_classes == answer].sum())
         total += float(one.queue[i].sum())
         even += float((one.queue_classes == answer).float().mean())
-    assert report.attention[0].same_class["queue"] == pytest.approx((own / total, even / 40))
+    assert report.parts["attention"][0].same_class["queue"] == pytest.approx(
+        (own / total, even / 40)
+    )
 
 
 def test_the_most_attended_rows_of_an_answer_are_those_a_loop_finds(run, report):
     said = run.answers.memory["batch"].argmax(1)
     ids = run.model.memory_state().ids
-    shown = {one.label: one for one in report.by_answer}
+    shown = {one.label: one for one in report.parts["examples"].by_answer}
     for c, label in enumerate(report.classes):
         rows = (said == c).nonzero().flatten().tolist()
         if not rows:
@@ -73,7 +81,7 @@ def test_the_most_attended_rows_of_an_answer_are_those_a_loop_finds(run, report)
             one, i = explained(run, "batch", row)
             for sample, share in zip(one.queue_ids.tolist(), one.queue[i].tolist(), strict=True):
                 drawn[sample] += share
-        best = sorted(drawn, key=lambda sample: -drawn[sample])[:EXAMPLES]
+        best = sorted(drawn, key=lambda sample: -drawn[sample])[:SHOWN]
         assert [e.text for e in shown[label].examples] == [f"row {100 + i}" for i in best]
         assert shown[label].rows == len(rows)
         share = drawn[best[0]] / sum(drawn.values())
@@ -81,8 +89,8 @@ def test_the_most_attended_rows_of_an_answer_are_those_a_loop_finds(run, report)
 
 
 def test_the_most_attended_rows_of_a_class_are_of_that_class(report):
-    assert [one.label for one in report.by_class] == list(report.classes)
-    for one in report.by_class:
+    assert [one.label for one in report.parts["examples"].by_class] == list(report.classes)
+    for one in report.parts["examples"].by_class:
         assert {example.label for example in one.examples} == {one.label}
         shares = [example.share for example in one.examples]
         assert shares == sorted(shares, reverse=True)
@@ -91,7 +99,7 @@ def test_the_most_attended_rows_of_a_class_are_of_that_class(report):
 def test_a_row_that_is_in_the_queue_twice_is_shown_once(make):
     twice = make(HMAConfig(queue_size=40, slots_per_class=3, **SMALL))
     twice.model.remember(twice.train_x, torch.arange(20) % 3, ids=torch.arange(20))
-    for one in twice.report().by_class:
+    for one in twice.report().parts["examples"].by_class:
         texts = [example.text for example in one.examples]
         assert len(texts) == len(set(texts))
 
@@ -99,18 +107,19 @@ def test_a_row_that_is_in_the_queue_twice_is_shown_once(make):
 def test_health_is_what_the_diagnostics_say(run, report):
     queue = hma.queue_diagnostics(run.model, run.train_x, torch.arange(20))
     slots = hma.slot_diagnostics(run.model, run.test_x)
-    assert (report.queue.rows, report.queue.size) == (queue.rows, queue.size) == (12, 12)
-    assert report.queue.per_class.tolist() == queue.per_class.tolist()
-    assert report.queue.balance == queue.balance
-    np.testing.assert_allclose(report.queue.staleness, np.sort(queue.staleness.numpy()))
-    assert report.slots.distinct.tolist() == slots.distinct.tolist()
-    assert report.slots.usage.sum() == pytest.approx(1)
-    assert report.slots.used.sum() == slots.used.sum()
+    found = report.parts["memory"]
+    assert (found.queue.rows, found.queue.size) == (queue.rows, queue.size) == (12, 12)
+    assert found.queue.per_class.tolist() == queue.per_class.tolist()
+    assert found.queue.balance == queue.balance
+    np.testing.assert_allclose(found.queue.staleness, np.sort(queue.staleness.numpy()))
+    assert found.slots.distinct.tolist() == slots.distinct.tolist()
+    assert found.slots.usage.sum() == pytest.approx(1)
+    assert found.slots.used.sum() == slots.used.sum()
 
 
 def test_use_of_slots_is_that_by_all_test_rows(run, report):
     drawn = sum(one.slots[i] for one, i in (explained(run, "batch", row) for row in range(40)))
-    np.testing.assert_allclose(report.slots.usage, drawn / drawn.sum(), rtol=1e-5)
+    np.testing.assert_allclose(report.parts["memory"].slots.usage, drawn / drawn.sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("context", ["batch", "alone"])
@@ -130,17 +139,17 @@ def test_the_same_run_gives_the_same_page(run):
 
 
 def test_records_become_curves_costs_and_options(report):
-    plain, memory = report.curves
+    plain, memory = report.parts["curves"]
     assert (plain.method, memory.method) == (PLAIN, MEMORY)
     assert np.isnan(memory.train_loss[1])
     assert memory.train_loss[3] == 0.25
     assert memory.validation["alone"] == pytest.approx((0.5, 0.6, 0.7, 0.8))
     assert memory.selected == 2
-    assert report.costs[1].epoch_seconds == 0.375
-    assert report.costs[1].parameters == 1234
+    assert report.parts["run"][1].epoch_seconds == 0.375
+    assert report.parts["run"][1].parameters == 1234
     assert report.options[MEMORY]["recipe.lr"] == "0.001"
     assert report.provenance["torch version"] == "2.13.0"
-    assert report.facts == {"split": "by hand", "nested.seed": "0"}
+    assert report.parts["data"]["facts"] == {"split": "by hand", "nested.seed": "0"}
     assert report.splits["test"].tolist() == [14, 13, 13]
 
 
@@ -150,8 +159,8 @@ def test_attention_is_that_of_the_batches_a_context_made(run):
     logits, other = run.answers.memory["batch"], torch.arange(40).flip(0)
     both = {"batch": logits, "batch-sorted": logits}
     answers = replace(run.answers, memory=both, orders={"batch": other})
-    shuffled, as_given = run.report(tests={"test": answers}).attention
-    np.testing.assert_allclose(as_given.overall, run.report().attention[0].overall)
+    shuffled, as_given = run.report(tests={"test": answers}).parts["attention"]
+    np.testing.assert_allclose(as_given.overall, run.report().parts["attention"][0].overall)
     rows = run.test_x[other].split(16)
     found = torch.cat([hma.explain(run.model, part).batch.sum(dim=1) for part in rows])
     assert shuffled.overall[KINDS.index("batch")] == pytest.approx(float(found.mean()), abs=1e-6)
@@ -160,28 +169,28 @@ def test_attention_is_that_of_the_batches_a_context_made(run):
 
 def test_a_record_with_another_accuracy_is_pointed_out(run):
     lying = run.memory_record | {"tests": {"test": {"batch": {"accuracy": 0.99}}}}
-    note, weak = run.report(memory_record=lying).notes
+    note, weak = run.report(records={PLAIN: run.plain_record, MEMORY: lying}).notes
     assert "The record of the memory says 0.9900 accuracy on test in context batch" in note
     assert "the plain backbone is right on" in weak
 
 
 def test_records_of_other_data_or_seeds_are_pointed_out(run):
     other = run.plain_record | {"seed": 7, "data_fingerprint": "0" * 64}
-    notes = run.report(plain_record=other, notes=["3 files left out"]).notes
+    notes = run.report(
+        records={PLAIN: other, MEMORY: run.memory_record}, notes=["3 files left out"]
+    ).notes
     assert notes[0] == "3 files left out"
     assert "data fingerprint" in notes[1]
     assert "seed: 7 for the plain backbone, 0 for the memory" in notes[2]
 
 
 def test_without_a_plain_backbone_nothing_is_compared(run):
-    alone = hma.report.scoring.Answers(
-        labels=run.answers.labels, memory=run.answers.memory, plain={}, features=None
-    )
-    found = run.report(tests={"test": alone}, plain_record=None)
+    alone = Answers(labels=run.answers.labels, memory=run.answers.memory, plain={}, features=None)
+    found = run.report(tests={"test": alone}, records={MEMORY: run.memory_record})
     assert found.tests[0].comparisons == ()
-    assert found.attention == found.by_class == found.maps == ()
-    assert found.slots.usage is not None  # of the rows in the queue
-    assert [cost.method for cost in found.costs] == [MEMORY]
+    assert not {"attention", "examples", "map"} & found.parts.keys()
+    assert found.parts["memory"].slots.usage is not None  # of the rows in the queue
+    assert [cost.method for cost in found.parts["run"]] == [MEMORY]
 
 
 @pytest.mark.parametrize("row", ["rma", "abd", "abd+syn", "abd+rma", "hma", "param"])
@@ -190,14 +199,15 @@ def test_every_ablation_has_a_page(make, row):
     sizes = {"queue_size": 12} if row in ("rma", "abd+rma", "hma") else {}
     config = HMAConfig.ablation(row, **fixed, **sizes)
     found = make(config).report()
-    assert (found.queue is not None) == config.has_real_memory
-    assert (found.slots is not None) == (row in ("abd+syn", "hma"))
+    memory = found.parts.get("memory")
+    assert (memory is not None and memory.queue is not None) == config.has_real_memory
+    assert (memory is not None and memory.slots is not None) == (row in ("abd+syn", "hma"))
     assert "plain backbone" in render(found)
 
 
 def test_one_logit_has_a_page(make):
     found = make(HMAConfig(queue_size=12, slots_per_class=3, **SMALL), ("no", "yes"), True).report()
-    assert found.attention[0].by_class.shape == (2, 5)
+    assert found.parts["attention"][0].by_class.shape == (2, 5)
     assert "AUROC" in render(found)
 
 
@@ -206,21 +216,20 @@ def test_samples_never_named_are_left_out(make):
     nameless.model.reset_memory()
     nameless.model.remember(nameless.train_x, torch.arange(20) % 3)
     found = nameless.report()
-    assert found.by_class == found.by_answer == ()
-    assert found.queue.staleness is None
+    assert "examples" not in found.parts
+    assert found.parts["memory"].queue.staleness is None
     assert "Staleness is unknown" in render(found)
 
 
 def test_places_of_another_run_are_refused(run):
-    short = hma.report.memory_summary.TrainingRows(describe=str, places=[1, 2])
+    short = TrainingRows(describe=str, places=[1, 2])
     with pytest.raises(ValueError, match="places must name a row for each sample id, got 2"):
         run.report(training_rows=short)
 
 
 def test_names_must_fit_the_model(run):
-    about = hma.report.summary.About(title="t", kind="table", classes=("one", "two"))
     with pytest.raises(ValueError, match="classes must name 3 classes, got 2"):
-        run.report(about=about)
+        run.report(classes=("one", "two"))
 
 
 def test_at_least_one_test_set_is_needed(run):

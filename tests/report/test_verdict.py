@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from report_parts import change_part
 
 from hma.metrics.resampling import Interval
 from hma.report.numbers import duration, probability, size
@@ -19,12 +20,12 @@ from hma.report.run_report import (
     RunReport,
     Trial,
 )
-from hma.report.score_views import score_rows, tiles
+from hma.report.scoring import best_simple
+from hma.report.sections.comparison import score_rows, tiles
 from hma.report.statistics import Calibration
 from hma.report.verdict import (
     advice,
     amount,
-    best_simple,
     change,
     interval,
     judge,
@@ -307,10 +308,10 @@ def healthy(report):
         replace(c, differences={m: replace(d, value=0.0) for m, d in c.differences.items()})
         for c in first.comparisons
     )
-    fresh = replace(report.queue, staleness=np.full(12, 0.01))
-    slots = replace(report.slots, used=np.array([3, 3, 3]))
+    fresh = replace(report.parts["memory"].queue, staleness=np.full(12, 0.01))
+    slots = replace(report.parts["memory"].slots, used=np.array([3, 3, 3]))
     trial = replace(first, results=results, comparisons=same)
-    found = replace(report, tests=(trial,), queue=fresh, slots=slots)
+    found = change_part(replace(report, tests=(trial,)), "memory", queue=fresh, slots=slots)
     assert advice(found) == ()
     assert "What to try next" not in render(found)
     return found
@@ -353,14 +354,16 @@ def test_a_class_without_test_rows_is_not_called_lost(healthy):
 
 
 def test_a_stale_queue_is_told_of_the_momentum(healthy):
-    stale = replace(healthy, queue=replace(healthy.queue, staleness=np.full(12, 0.8)))
+    old = replace(healthy.parts["memory"].queue, staleness=np.full(12, 0.8))
+    stale = change_part(healthy, "memory", queue=old)
     (line,) = advice(with_options(stale, config__momentum="0.999"))
     assert line.startswith("The queue is stale: its rows are 0.80 of their length away")
     assert "--momentum (now 0.999)" in line
 
 
 def test_unused_slots_are_counted(healthy):
-    idle = replace(healthy, slots=replace(healthy.slots, used=np.array([1, 2, 0])))
+    slots = replace(healthy.parts["memory"].slots, used=np.array([1, 2, 0]))
+    idle = change_part(healthy, "memory", slots=slots)
     (line,) = advice(idle)
     assert line == "6 of 9 slots draw next to no attention: --slots-per-class 2 would do."
 
@@ -375,7 +378,8 @@ def test_images_without_weights_are_told_of_them(healthy):
 
 
 def test_a_queue_that_was_never_written_is_told_of_remember(healthy):
-    empty = replace(healthy, queue=replace(healthy.queue, rows=0, staleness=None), by_class=())
+    queue = replace(healthy.parts["memory"].queue, rows=0, staleness=None)
+    empty = change_part(healthy, "memory", queue=queue)
     (line,) = advice(empty)
     assert "model.remember(x, y)" in line
     assert line in render(empty)

@@ -176,7 +176,7 @@ def test_the_page_shows_what_the_test_rows_come_to(run):
         run, prepared_from(run.options).task.tests["test"]
     )
     report = report_of(run)
-    found = next(level for level in report.promises.levels if level.asked == COVERAGE)
+    found = next(level for level in report.parts["coverage"].levels if level.asked == COVERAGE)
     most = quantile(1 - said[np.arange(len(labels)), labels])
     sets = [
         {c for c, p in enumerate(row) if 1 - p <= most} | {int(np.argmax(row))} for row in tested
@@ -185,7 +185,7 @@ def test_the_page_shows_what_the_test_rows_come_to(run):
     assert found.covered == pytest.approx(np.mean(inside))
     assert found.size == pytest.approx(np.mean([len(one) for one in sets]))
     assert found.unknown == pytest.approx((tested_far > quantile(far)).mean())
-    assert [level.asked for level in report.promises.levels] == [0.5, 0.6, 0.7, 0.8, 0.9]
+    assert [level.asked for level in report.parts["coverage"].levels] == [0.5, 0.6, 0.7, 0.8, 0.9]
     page = render(report)
     assert 'id="coverage"' in page
     assert "of 18 validation rows" in page

@@ -126,11 +126,11 @@ def test_the_page_says_which_version_answers_and_what_it_holds(tmp_path):
     report = report_of(memory.run)
     assert report.classes == ("green", "red", "blue")
     assert report.version.startswith("Version 2 of the memory answers, with ")
-    assert [change.number for change in report.changes] == [1, 2]
-    assert "the backbone" in report.changes[1].remains
-    assert {row.where for row in report.held} == {"training", "new"}
-    assert {row.id for row in report.held} == {row.id for row in memory.rows()}
-    assert sum(row.share for row in report.held) == pytest.approx(1.0)
+    assert [change.number for change in report.parts["rows"].changes] == [1, 2]
+    assert "the backbone" in report.parts["rows"].changes[1].remains
+    assert {row.where for row in report.parts["rows"].held} == {"training", "new"}
+    assert {row.id for row in report.parts["rows"].held} == {row.id for row in memory.rows()}
+    assert sum(row.share for row in report.parts["rows"].held) == pytest.approx(1.0)
     assert not any("not of the same weights" in note for note in report.notes)
     page = render(report)
     assert "of the sea" in page

@@ -69,7 +69,7 @@ def test_the_page_shows_every_candidate_and_the_mixture_that_answers(run):
     found = {one.method: (one.share, one.validation_loss) for one in report.candidates}
     assert found["memory"] == (own.shares[MEMORY], own.losses[MEMORY])
     assert found["mixture"] == (None, own.losses["mixture"])
-    assert [one.method for one in report.costs][2:] == simple
+    assert [one.method for one in report.parts["run"]][2:] == simple
 
 
 def test_param_is_trained_when_asked_for_shown_and_never_deployed(run, tmp_path):
@@ -102,7 +102,7 @@ def test_param_needs_blocks_that_a_vote_does_not_have(run, tmp_path):
 
 
 def test_attention_in_both_orders_is_of_different_batches(run):
-    _, shuffled, in_order = report_of(run).attention
+    _, shuffled, in_order = report_of(run).parts["attention"]
     assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
     assert np.abs(shuffled.overall - in_order.overall).max() > 1e-3
 

@@ -91,8 +91,9 @@ def test_the_same_call_goes_on_after_a_kill(options, finished, tmp_path, during)
         for which in (PLAIN, MEMORY):
             assert found.record(which).repeatable() == expected.record(which).repeatable()
         said, wanted = answers_of(found), answers_of(expected)
-        for candidate, tests in wanted.said.items():
-            assert all((said.said[candidate][t] == logits).all() for t, logits in tests.items())
+        for test, asked in wanted.items():
+            for candidate, logits in asked.own.items():
+                assert (said[test].own[candidate] == logits).all()
 
 
 def test_other_options_are_refused_and_named(options, copy):
@@ -177,22 +178,18 @@ def test_seeds_share_no_device_with_others(options, tmp_path):
 def test_scores_over_seeds_are_those_of_the_records(finished):
     found = SeveralRuns.open(finished)
     (trial,) = found.report().tests
-    kinds = {"plain": PLAIN, "memory": MEMORY}
-    checked = [standing for standing in trial.standings if standing.kind in kinds]
-    assert len(checked) == 2
-    for standing in checked:
+    for which, name in ((PLAIN, "plain backbone"), (MEMORY, "memory")):
         for seed, run in found.runs.items():
-            recorded = run.record(kinds[standing.kind]).tests["test"]["alone"]
-            for metric, values in standing.scores.items():
+            recorded = run.record(which).tests["test"]["alone"]
+            for metric, values in trial.result(name).by_seed.items():
                 assert values[seed] == pytest.approx(recorded[metric], abs=1e-6)
-    assert trial.rows == (12, 12)
+    assert trial.seed_rows == (12, 12)
     assert not trial.same_rows
 
 
 def test_what_was_deployed_answers_as_prediction_does(finished):
     run = SeveralRuns.open(finished).run(1)
-    said = answers_of(run).said
-    (deployed,) = (tests["test"] for c, tests in said.items() if c.kind == "deployed")
+    deployed = answers_of(run)["test"].own["deployed"]
     split = prepared_from(run.options).task.tests["test"]
     with torch.no_grad():
         expected = run.learner(run.deployed.which).predict(split.batch(torch.arange(12)))
@@ -208,8 +205,8 @@ def test_kept_answers_that_are_damaged_are_made_again(copy):
     path.write_bytes(damaged)
     with pytest.warns(UserWarning, match="does not match its hash; its answers are made again"):
         again = answers_of(run)
-    for candidate, tests in before.said.items():
-        assert (again.said[candidate]["test"] == tests["test"]).all()
+    for candidate, logits in before["test"].own.items():
+        assert (again["test"].own[candidate] == logits).all()
     answers_of(run)  # without a warning: the file is whole
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hma.errors import printable
 from hma.options.run import Which
-from hma.report.numbers import counted
+from hma.report.numbers import capital, counted
 from hma.report.seeds import SeedsReport, Sheet, rows_of, sheets
 from hma.runs import MIXTURE, Run, title
 from hma.runs.card import score_numbers, what_was_done, when
@@ -116,7 +116,7 @@ def seed_tables(report: SeedsReport) -> Iterator[Table]:
     for trial in report.tests:
         for sheet in sheets(report, trial):
             where = f" on {trial.name}" if len(report.tests) > 1 else ""
-            name = f"{sheet.title[:1].upper()}{sheet.title[1:]}"
+            name = capital(sheet.title)
             yield _sheet_table(f"{name}{where} over {seeds} ({rows_of(trial)})", sheet)
 
 

@@ -11,7 +11,7 @@ from hma.extras import importing
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hma.report.run_report import SuspectRows
+    from hma.report.sections.suspects import SuspectRows
 
 SHOWN = 20
 

@@ -77,7 +77,7 @@ def slot_map(
 def _slots_measured(
     task: Task, ranks: Tensor, slots: _Rows, real: _Rows, shown: int
 ) -> dict[str, Any]:
-    from hma.report.memory_summary import laid_out
+    from hma.report.sections.maps import laid_out
 
     some, rows = slots.of(shown), real.of(shown)
     alone = torch.from_numpy(laid_out(some.features.double().numpy(), seed=0))

@@ -142,10 +142,9 @@ def explained_row(run: Run) -> Step:
 
 def _hardest(run: Run) -> int:
     """Return the place of the test row that is answered right with the least probability."""
-    answers = answers_of(run)
-    said = next(tests for candidate, tests in answers.said.items() if candidate.kind == "memory")
-    chances = answers.target.expected(said["test"])
-    labels = answers.labels["test"]
+    answers = answers_of(run)["test"]
+    chances = run.preparation.target.expected(answers.own["memory"])
+    labels = answers.labels
     sure, decided = chances.max(dim=1)
     row = int(sure.masked_fill(decided != labels, 2.0).argmin())
     return run.places["test"][row]

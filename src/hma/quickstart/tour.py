@@ -8,7 +8,6 @@ from typing import Any
 from hma.errors import UserError
 from hma.io.files import atomic_write, explain_write_errors
 from hma.io.json_files import write_json
-from hma.metrics import METRICS
 from hma.questions.audit import Audit
 from hma.quickstart import digits
 from hma.quickstart import few_labels as few
@@ -145,7 +144,7 @@ def write_tour_page(
 def render_tour(steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seeds: int) -> str:
     """Return the page; the same findings give the same bytes, and every text is escaped."""
     found = template("templates/tour.html.j2")
-    from hma.report import memory_views  # it draws with markupsafe, which is jinja2's
+    from hma.report.sections.memory import audit_rows  # it draws with markupsafe, which is jinja2's
 
     page: str = found.render(
         steps=steps,
@@ -154,8 +153,6 @@ def render_tour(steps: Sequence[Step], lines: Sequence[Line], audit: Audit, seed
         seeds=numbers.counted(seeds, "seed"),
         graphs=any(line.graphs is not None for line in lines),
         figure=figure,
-        numbers=numbers,
-        metrics=METRICS,
-        memory=memory_views,
+        audit_rows=audit_rows,
     )
     return page

@@ -1,341 +1,530 @@
-"""The drawings of the pages: curves, differences, reliability, maps, numbers, coverages, seeds."""
+"""Charts of all pages: plots, heat maps and strips, from plain numbers to SVG."""
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, groupby
+from typing import NamedTuple
 
-import numpy as np
 from markupsafe import Markup
 
-from hma.metrics import METRICS
-from hma.metrics.resampling import Interval
-from hma.report.numbers import MINUS, percent, short
-from hma.report.run_report import POINT_KINDS, Map, NumberResult, Promises
-from hma.report.seeds import SeedsReport, SeedsTrial, Standing
-from hma.report.statistics import Calibration, Integers
-from hma.report.svg import Axes, Scale, class_colour, marks, picture, spread, tag, ticks
-from hma.report.verdict import amount
+from hma.errors import printable
+from hma.report.numbers import fixed, short
+from hma.report.svg import DASHES, SHAPES, Axes, Look, Scale, marks, picture, spread, tag, ticks
 
-Written = Callable[[float], str]
-WIDTH, HEIGHT = 460.0, 270.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 448.0, 14.0, 232.0
-NAMED = 80
-"""Classes up to which a confusion matrix that is a picture has names at its sides."""
-_CALLED = {"test": "test row", "queue": "row in the queue", "slot": "slot"}
-_SHAPES = {
-    "test": "M{:.1f} {:.1f}m-2.6 0a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0z",
-    "queue": "M{:.1f} {:.1f}m-3 -3h6v6h-6z",
-    "slot": "M{:.1f} {:.1f}m0 -6l6 6l-6 6l-6 -6z",
-}
-SQUARE, SQUARE_LEFT, SQUARE_TOP = 300.0, 56.0, 10.0
-POINTS = 600
-"""Rows drawn, evenly spread over all."""
-BINS = 30
-STEP, DOTS_TOP = 46.0, 8.0
+WIDTH = 460.0
+"""Of a chart that stands beside another one."""
+LEVELS = 16
+"""Shades; the numbers themselves are shown beside them."""
+LETTER, TALLEST, LONGEST = 6.2, 20.0, 20
+"""Width of a letter, height of a field of a heat map, letters of a name at a side."""
+LANE = 24.0
+Ticks = tuple[tuple[float, str], ...]
+Groups = tuple[tuple[str, int], ...]
+"""Names of neighbouring lines of a heat map, each with how many lines it names."""
+Drawn = tuple[list[Markup], float]
+"""Elements, and the height that they take."""
+
+
+class Example(NamedTuple):
+    """Which row of the data a point is; pages show it where the data is there.
+
+    Args:
+        task, seed: Of the cell whose data it is.
+        split: ``train``, ``validation`` or the name of a test split.
+        place: Its place there.
+    """
+
+    task: str
+    seed: int
+    split: str
+    place: int
+
+    @property
+    def key(self) -> str:
+        """Its name on a page."""
+        return "/".join(map(str, self))
+
+
+class Point(NamedTuple):
+    """A point of a series.
+
+    Args:
+        x, y: Where it is; a ``y`` of NaN is a hole in the line.
+        words: What it is, a line each; the first names it.
+        near: Places of other points that are marked with it, counted through the whole plot.
+        example: The row it stands for.
+        low, high: Ends of a band or, where points are not joined, of a bar.
+    """
+
+    x: float
+    y: float
+    words: tuple[str, ...] = ()
+    near: tuple[int, ...] = ()
+    example: Example | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """One line of a chart.
+class Series:
+    """Points of one kind.
 
     Args:
-        name: What it shows.
-        style: Class of its colour and dashes in the style sheet.
-        x, y: Its points; a NaN leaves a gap.
-        marked: The x of a point to mark with a ring.
+        name: In the legend.
+        look: How they look.
+        points: In order.
+        joined: Whether a line goes through them.
+        ring: The ``x`` of the one point of a line that is marked, all others being bare.
+    """
+
+    name: str
+    look: Look
+    points: tuple[Point, ...] = ()
+    joined: bool = False
+    ring: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Series on two axes.
+
+    Args:
+        title: Above it.
+        series: What it shows; those drawn later lie above.
+        x_title, y_title: Of the axes.
+        x_ticks, y_ticks: Marks of the axes; None for round numbers, empty for none.
+        square: Whether both axes have the same scale.
+    """
+
+    title: str
+    series: tuple[Series, ...]
+    x_title: str = ""
+    y_title: str = ""
+    x_ticks: Ticks | None = None
+    y_ticks: Ticks | None = None
+    square: bool = False
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it has no axes."""
+        return self.x_ticks == () == self.y_ticks
+
+
+class Line(NamedTuple):
+    """A row or a column of a heat map: what it is, and which row of the data."""
+
+    words: str
+    example: Example | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap:
+    """Numbers as shades, the larger the darker.
+
+    Args:
+        title: Above it.
+        values: Row by row; None where there is none.
+        rows, columns: What they are.
+        row_groups, column_groups: Neighbours that have a name together; lines part them.
+        row_title, column_title: Of the sides.
+        value_title: What the numbers are.
+        digits: Decimals that a number is shown with.
+        written: Whether each field shows its number.
+        words: What each field says when pointed at, on pages without a script.
+    """
+
+    title: str
+    values: tuple[tuple[float | None, ...], ...]
+    rows: tuple[Line, ...]
+    columns: tuple[Line, ...]
+    row_groups: Groups
+    column_groups: Groups
+    row_title: str = ""
+    column_title: str = ""
+    value_title: str = ""
+    digits: int = 3
+    written: bool = False
+    words: Callable[[int, int], str] | None = None
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The least and the largest number; 0 and 1 of none."""
+        there = [value for _, _, value in self.numbered]
+        return (min(there), max(there)) if there else (0.0, 1.0)
+
+    def is_dark(self, value: float) -> bool:
+        """Tell whether the shade of a number is one to write on in white."""
+        low, high = self.reach
+        return value > low + 0.6 * (high - low)
+
+    @property
+    def numbered(self) -> Iterator[tuple[int, int, float]]:
+        """Row, column and number of each field that has one."""
+        for row, line in enumerate(self.values):
+            for column, value in enumerate(line):
+                if value is not None:
+                    yield row, column, value
+
+
+Panel = Plot | HeatMap
+
+
+def panel_chart(panel: Panel, width: float = WIDTH, *, label: str = "") -> Markup:
+    """Return a panel as a drawing of its own, without its title."""
+    inside, height = panel_parts(panel, width)
+    return picture(width, height, label or panel.title, *inside)
+
+
+def panel_parts(panel: Panel, width: float, *, asked: bool = False) -> Drawn:
+    """Return the elements of a panel.
+
+    Args:
+        panel: What it shows.
+        width: Of the drawing.
+        asked: Whether it holds the numbers for a page whose script shows them.
+    """
+    if isinstance(panel, HeatMap):
+        return _heat_map(panel, width, asked=asked)
+    return _plot(panel, width)
+
+
+# ------------------------------------------------------------------------------------------ plots
+
+
+def _plot(panel: Plot, width: float) -> Drawn:
+    bare = panel.is_bare
+    left, right = (0.0, width) if bare else (46.0, width - 8)
+    tall = right - left if panel.square else width * (0.8 if bare else 0.62)
+    top, bottom = 4.0, 4.0 + tall
+    points = [point for series in panel.series for point in series.points]
+    across = spread([point.x for point in points])
+    up = spread([v for p in points for v in (p.y, p.low, p.high) if v is not None])
+    if panel.square:
+        across = up = min(across[0], up[0]), max(across[1], up[1])
+    axes = Axes(Scale(*across, left, right), Scale(*up, bottom, top))
+    box = {"x": left, "y": top, "width": right - left, "height": bottom - top}
+    parts = [
+        tag("rect", class_="frame", **box),
+        *axes.levels(_ticks(axes.up, panel.y_ticks)),
+        *axes.steps(_ticks(axes.across, panel.x_ticks)),
+    ]
+    place = 0
+    for series in panel.series:
+        parts.append(_series(series, *axes, place))
+        place += len(series.points)
+    height = bottom + (4 if bare else 24)
+    if panel.x_title:
+        height += 16
+        parts.append(
+            tag("text", panel.x_title, x=(left + right) / 2, y=height, class_="axis middle")
+        )
+    if panel.y_title:
+        parts.append(tag("text", panel.y_title, x=right, y=-12, class_="axis end"))
+    return parts, height + 6
+
+
+def _ticks(scale: Scale, given: Ticks | None) -> list[tuple[float, str]]:
+    """Return the marks of an axis: round numbers, or those given that lie on it."""
+    if given is None:
+        return marks(scale, short)
+    return [(value, text) for value, text in given if scale.low <= value <= scale.high]
+
+
+def _series(series: Series, across: Scale, up: Scale, first: int) -> Markup:
+    parts = []
+    for whole, stretch in groupby(series.points, key=lambda point: math.isfinite(point.y)):
+        if whole and series.joined:
+            points = tuple(stretch)
+            path = "M" + "L".join(f"{across(p.x):.1f} {up(p.y):.1f}" for p in points) + "h0"
+            kind = "band" if len(points) > 1 else "whisker"
+            dashes = DASHES[series.look.dashes]
+            parts.append(tag("path", d=_band(points, across, up), class_=kind))
+            parts.append(tag("path", d=path, class_="curve", stroke_dasharray=dashes))
+    there = [(p, n) for n, p in enumerate(series.points, start=first) if math.isfinite(p.y)]
+    if series.ring is not None:
+        there = [(point, place) for point, place in there if point.x == series.ring]
+    for point, _ in there if not series.joined else ():
+        if point.low is not None and point.high is not None:
+            x = across(point.x)
+            ends = {"x1": x, "x2": x, "y1": up(point.low), "y2": up(point.high)}
+            parts.append(tag("line", **ends, class_="whisker"))
+    if any(point.words for point, _ in there):
+        parts += [_point(p, n, series.look, across, up) for p, n in there]
+    elif there and not series.joined:
+        shape = SHAPES[series.look.shape]
+        d = "".join(f"M{across(p.x):.1f} {up(p.y):.1f}{shape}" for p, _ in there)
+        parts.append(tag("path", tag("title", series.name), d=d, class_="point"))
+    return _styled(series.look, *parts)
+
+
+def _band(points: tuple[Point, ...], across: Scale, up: Scale) -> str:
+    high = [(p.x, p.y if p.high is None else p.high) for p in points]
+    low = [(p.x, p.y if p.low is None else p.low) for p in reversed(points)]
+    return "M" + "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in [*high, *low]) + "Z"
+
+
+def _point(point: Point, place: int, look: Look, across: Scale, up: Scale) -> Markup:
+    return tag(
+        "path",
+        tag("title", "\n".join(point.words)),
+        d=SHAPES[look.shape],
+        class_="point",
+        transform=f"translate({across(point.x):.1f} {up(point.y):.1f})",
+        data_place=place,
+        data_near=" ".join(map(str, point.near)) or None,
+        data_example=None if point.example is None else point.example.key,
+    )
+
+
+def _styled(look: Look, *parts: Markup) -> Markup:
+    kind = "row hollow" if look.hollow else "row"
+    return tag("g", *parts, class_=kind, style=f"--s:{look.colour or 'var(--ink)'}")
+
+
+def legend_chart(series: Series) -> Markup:
+    """Return how a series looks, for a legend of words."""
+    return picture(30, 16, series.name, legend_sample(series, 15, 8))
+
+
+def legend_sample(series: Series, x: float, y: float) -> Markup:
+    """Return how a series looks, around a place of a drawing."""
+    look, parts = series.look, []
+    if series.joined:
+        dashes = DASHES[look.dashes]
+        parts.append(
+            tag("path", d=f"M{x - 15:g} {y:g}h30", class_="curve", stroke_dasharray=dashes)
+        )
+    if series.ring is None:
+        moved = f"translate({x:g} {y:g})"
+        parts.append(tag("path", d=SHAPES[look.shape], class_="point", transform=moved))
+    return _styled(look, *parts)
+
+
+# -------------------------------------------------------------------------------------- heat maps
+
+
+def _heat_map(panel: HeatMap, width: float, *, asked: bool) -> Drawn:
+    rows, columns = len(panel.rows), len(panel.columns)
+    left = 30 + LETTER * max((len(_cut(name)) for name, _ in panel.row_groups), default=0)
+    top = 20.0
+    wide = (width - left) / max(columns, 1)
+    turned = any(LETTER * len(name) > wide * count for name, count in panel.column_groups)
+    tall = min(wide if rows < 30 else max(wide, 4.0), TALLEST + 18 * panel.written)
+    right, bottom = left + wide * columns, top + tall * rows
+    box = {"x": left, "y": top, "width": right - left, "height": bottom - top}
+    parts = [tag("rect", class_="frame", **box)]
+    moved = f"translate({left:.2f} {top:.2f}) scale({wide:.4f} {tall:.4f})"
+    data = json.dumps(_data(panel), separators=(",", ":")) if asked else None
+    parts.append(tag("g", *_shades(panel), class_="shades", transform=moved, data_fields=data))
+    for row, column, value in panel.numbered if panel.written else ():
+        x, y = left + wide * (column + 0.5), top + tall * (row + 0.5) + 4
+        look = f"tick middle {'on-dark' if panel.is_dark(value) else 'on-light'}"
+        parts.append(tag("text", fixed(value, panel.digits), x=x, y=y, class_=look))
+    parts += _sides(panel, (left, top, right, bottom), wide, tall, turned=turned)
+    longest = max((len(_cut(name)) for name, _ in panel.column_groups), default=0)
+    below = 8 + (LETTER * longest if turned else 16)
+    if panel.column_title:
+        below += 18
+        place = {"x": (left + right) / 2, "y": bottom + below - 4}
+        parts.append(tag("text", panel.column_title, **place, class_="axis middle"))
+    low, high = (fixed(value, panel.digits) for value in panel.reach)
+    said = f"{panel.value_title}: {low} (pale) to {high} (strong)"
+    parts.append(tag("text", said, x=left, y=13, class_="axis"))
+    return parts, bottom + below + 4
+
+
+def _shades(panel: HeatMap) -> Iterator[Markup]:
+    """Yield the fields: each by itself where it has words, else by shade, neighbours as one."""
+    low, high = panel.reach
+    shapes: dict[int, list[str]] = {}
+    for row, line in enumerate(panel.values):
+        levels = [None if v is None else round(LEVELS * _part(v, low, high)) for v in line]
+        column = 0
+        for level, fields in groupby(levels):
+            count = len(list(fields))
+            if level is not None:
+                shapes.setdefault(level, []).append(f"M{column} {row}h{count}v1h-{count}")
+            column += count
+    if panel.words is None:
+        for level, drawn in sorted(shapes.items()):
+            yield tag("path", d="".join(drawn), fill_opacity=f"{level / LEVELS:.3f}")
+        return
+    for row, column, value in panel.numbered:
+        opacity = f"{0.15 + 0.85 * _part(value, low, high):.2f}"
+        title = tag("title", panel.words(row, column))
+        yield tag("path", title, d=f"M{column} {row}h1v1h-1", fill_opacity=opacity)
+
+
+def _part(value: float, low: float, high: float) -> float:
+    return (value - low) / ((high - low) or 1.0)
+
+
+def _data(panel: HeatMap) -> dict[str, object]:
+    """Return what a page's script shows of a field."""
+    return {
+        "rows": _lines(panel.rows),
+        "columns": _lines(panel.columns),
+        "title": printable(panel.value_title),
+        "digits": panel.digits,
+        "values": [
+            [None if value is None else round(value, panel.digits) for value in line]
+            for line in panel.values
+        ],
+    }
+
+
+def _lines(lines: Sequence[Line]) -> list[list[str | None]]:
+    return [
+        [printable(line.words), None if line.example is None else line.example.key]
+        for line in lines
+    ]
+
+
+def _sides(
+    panel: HeatMap,
+    box: tuple[float, float, float, float],
+    wide: float,
+    tall: float,
+    *,
+    turned: bool,
+) -> Iterator[Markup]:
+    left, top, right, bottom = box
+    parted = any(count > 1 for _, count in (*panel.row_groups, *panel.column_groups))
+    for name, middle, end in _ends(panel.row_groups):
+        y = top + tall * middle + 4
+        yield tag("text", *_name(name), x=left - 6, y=y, class_="tick end")
+        if parted and end < len(panel.rows):
+            at = top + tall * end
+            yield tag("line", x1=left, x2=right, y1=at, y2=at, class_="part")
+    for name, middle, end in _ends(panel.column_groups):
+        x = left + wide * middle
+        turn = f"rotate(-90 {x + 4:.1f} {bottom + 6:.1f})" if turned else None
+        place = (x + 4, bottom + 6, "tick end") if turned else (x, bottom + 16, "tick middle")
+        yield tag("text", *_name(name), x=place[0], y=place[1], transform=turn, class_=place[2])
+        if parted and end < len(panel.columns):
+            at = left + wide * end
+            yield tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="part")
+    if panel.row_title:
+        y = (top + bottom) / 2
+        turn = f"rotate(-90 11 {y:.1f})"
+        yield tag("text", panel.row_title, x=11, y=y, transform=turn, class_="axis middle")
+
+
+def _name(name: str) -> tuple[str, ...]:
+    """Return a name as it is written, and whole for those who point at it where it is cut."""
+    return (_cut(name),) if _cut(name) == printable(name) else (tag("title", name), _cut(name))
+
+
+def _cut(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _ends(groups: Groups) -> Iterator[tuple[str, float, int]]:
+    """Yield each name with the middle and the end of its lines."""
+    for (name, count), end in zip(groups, accumulate(count for _, count in groups), strict=True):
+        yield name, end - count / 2, end
+
+
+# ----------------------------------------------------------------------------------------- strips
+
+
+class Mark(NamedTuple):
+    """A number on a strip.
+
+    Args:
+        value: Where it is; what is not finite is left out.
+        kind: How it looks: 'dot', 'ring' or 'mean'.
+        words: What it is.
+        low, high: Ends of its interval.
+    """
+
+    value: float
+    kind: str = "dot"
+    words: str = ""
+    low: float = math.nan
+    high: float = math.nan
+
+
+class Strip(NamedTuple):
+    """Numbers of one name on a line.
+
+    Args:
+        name: To the left.
+        style: Class of its colour in the style sheet.
+        marks: The numbers.
+        note: Where numbers are missing, what is said instead.
     """
 
     name: str
     style: str
-    x: Sequence[float]
-    y: Sequence[float]
-    marked: float | None = None
+    marks: Sequence[Mark]
+    note: str = ""
 
 
-def line_chart(label: str, lines: Sequence[Line], *, shares: bool) -> Markup:
-    """Return lines over epochs, the marked point of each with a ring.
-
-    Args:
-        label: What the y axis shows.
-        lines: The lines.
-        shares: Whether values are shares, shown in percent.
-    """
-    xs = [x for line in lines for x in line.x]
-    low, high = spread([y for line in lines for y in line.y])
-    if shares:
-        low, high = max(low, 0.0), min(high, 1.0)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    first, last = min(xs, default=0), max(xs, default=1)
-    axes = Axes(Scale(first, max(last, first + 1), LEFT, RIGHT), Scale(low, high, BOTTOM, TOP))
-    written: Written = _in_percent if shares else short
-    epochs = [(v, f"{v:.0f}") for v in ticks(axes.across.low, axes.across.high) if v == int(v)]
-    parts = [
-        *axes.levels(marks(axes.up, written)),
-        *axes.steps(epochs),
-        axes.title("epoch"),
-        *(_line(line, *axes, written) for line in lines),
-    ]
-    return picture(WIDTH, HEIGHT, f"{label} over epochs", *parts)
-
-
-def _in_percent(value: float) -> str:
-    return f"{100 * value:.4g}%"
-
-
-def _line(line: Line, across: Scale, up: Scale, written: Written) -> Markup:
-    steps, gap = [], True
-    for x, y in zip(line.x, line.y, strict=True):
-        if math.isfinite(y):
-            place = f"{across(x):.1f} {up(y):.1f}"
-            steps.append(f"M{place}h0" if gap else f"L{place}")  # h0: a point alone is a dot
-        gap = not math.isfinite(y)
-    parts = [tag("path", d=" ".join(steps), class_="line")]
-    for x, y in zip(line.x, line.y, strict=True):
-        if x == line.marked and math.isfinite(y):
-            parts.append(tag("line", x1=across(x), x2=across(x), y1=TOP, y2=BOTTOM, class_="mark"))
-            ring = tag("title", f"{line.name}: {written(y)} at the selected epoch {x:.0f}")
-            parts.append(tag("circle", ring, cx=across(x), cy=up(y), r=5, class_="ring"))
-    return tag("g", *parts, class_=line.style)
-
-
-def difference_chart(rows: Sequence[tuple[str, Interval, str]], *, unit: str) -> Markup:
-    """Return intervals around a line at 0, one under the other.
+def strip_chart(
+    label: str,
+    strips: Sequence[Strip],
+    *,
+    unit: str,
+    write: Callable[[float], str] = short,
+    zero: bool = False,
+) -> Markup:
+    """Return strips under each other on one axis.
 
     Args:
-        rows: Name, difference and outcome ('better', 'worse' or another) of each.
+        label: What the drawing is.
+        strips: The lines.
         unit: What is written under the axis.
+        write: How numbers are written.
+        zero: Whether 0 is on the axis, and marked.
     """
-    ends = [v for _, found, _ in rows for v in (found.low, found.high, found.value)]
-    low, high = spread([0.0, *ends])
-    across = Scale(low, high, 12.0, WIDTH - 12)
-    bottom = 8.0 + 44 * len(rows)
+    parts, height = strip_parts(strips, WIDTH, write=write, zero=zero)
+    parts.append(tag("text", unit, x=WIDTH / 2, y=height + 14, class_="axis middle"))
+    return picture(WIDTH, height + 20, label, *parts)
+
+
+def strip_parts(
+    strips: Sequence[Strip],
+    width: float,
+    *,
+    write: Callable[[float], str] = short,
+    zero: bool = False,
+) -> Drawn:
+    """Return the elements of strips on one axis; see :func:`strip_chart`."""
+    left = 18 + 7.2 * max(len(_cut(one.name)) for one in strips)
+    found = [v for one in strips for m in one.marks for v in (m.value, m.low, m.high)]
+    across = Scale(*spread([0.0, *found] if zero else found), left, width - 14)
+    end = LANE * len(strips) + 4
     parts = []
-    for value in ticks(low, high):
-        x = across(value)
-        zero = abs(value) < 1e-12
-        for top in (26.0 + 44 * i for i in range(len(rows))):  # names stand between the lines
-            look = "zero" if zero else "grid"
-            parts.append(tag("line", x1=x, x2=x, y1=top, y2=top + 17, class_=look))
-        text = "0" if zero else f"{value:+.4g}".replace("-", MINUS)
-        parts.append(tag("text", text, x=x, y=bottom + 16, class_="tick middle"))
-    for i, (name, found, outcome) in enumerate(rows):
-        y = 34.0 + 44 * i
-        parts.append(tag("text", name, x=12, y=y - 12, class_="axis"))
-        if math.isnan(found.low):
-            continue
-        span = tag("line", x1=across(found.low), x2=across(found.high), y1=y, y2=y, class_="span")
-        dot = tag("circle", cx=across(found.value), cy=y, r=5.5, class_="dot")
-        parts.append(tag("g", span, dot, class_=f"outcome-{outcome}"))
-    parts.append(tag("text", unit, x=WIDTH / 2, y=bottom + 34, class_="axis middle"))
-    return picture(WIDTH, bottom + 40, "Differences with 95% intervals", *parts)
+    for value in ticks(across.low, across.high) if any(map(math.isfinite, found)) else ():
+        x, is_zero = across(value), zero and abs(value) < 1e-12
+        look = "zero" if is_zero else "grid"
+        parts.append(tag("line", x1=x, x2=x, y1=2, y2=end, class_=look))
+        parts.append(tag("text", write(value), x=x, y=end + 16, class_="tick middle"))
+    for place, one in enumerate(strips):
+        y = LANE * (place + 0.5) + 2
+        inside = [tag("text", *_name(one.name), x=left - 12, y=y + 4, class_="axis end")]
+        for m in one.marks:
+            inside += _mark(m, across, y)
+        if one.note:
+            inside.append(tag("text", one.note, x=left + 4, y=y + 4, class_="tick"))
+        parts.append(tag("g", *inside, class_=one.style))
+    return parts, end + 22
 
 
-def reliability_chart(found: Calibration, style: str) -> Markup:
-    """Return accuracy against confidence in bins, with the number of rows of each below."""
-    size, left, top = 200.0, 40.0, 10.0
-    across, up = axes = Axes(Scale(0, 1, left, left + size), Scale(0, 1, top + size, top))
-    written = marks(across, "{:.0%}".format, about=2)
-    parts = [
-        *axes.levels(written),
-        tag("path", d=f"M{left} {top + size}L{left + size} {top}", class_="ideal"),
-        *axes.steps(written, below=56),
-        axes.title("confidence", below=74),
-    ]
-    most = max(int(found.count.max()), 1)
-    for (low, high), count, sure, right in zip(
-        pairwise(found.edges.tolist()),
-        found.count.tolist(),
-        found.confidence.tolist(),
-        found.accuracy.tolist(),
-        strict=True,
-    ):
-        if count == 0:
-            continue
-        title = tag("title", f"{count} rows: {sure:.1%} sure on average, {right:.1%} right")
-        x, width = across(low) + 1, across(high) - across(low) - 2
-        tall = 34 * count / most
-        bar = tag("rect", x=x, y=up(right), width=width, height=up(0) - up(right), class_="bar")
-        gap = tag("path", d=f"M{x:.1f} {up(sure):.1f}h{width:.1f}", class_="sure")
-        base = top + size + 42
-        rows = tag("rect", x=x, y=base - tall, width=width, height=tall, class_="rows")
-        parts.append(tag("g", title, bar, gap, rows))
-    inside = tag("g", *parts, class_=style)
-    return picture(left + size + 14, top + size + 80, "Accuracy at each confidence", inside)
-
-
-def map_chart(found: Map, classes: Sequence[str]) -> Markup:
-    """Return the points of a map: colour is the class, shape is the kind."""
-    margin, size = 12.0, 440.0
-    low, high = found.places.min(axis=0), found.places.max(axis=0)
-    reach = float((high - low).max()) or 1.0
-    centred = (found.places - (low + high) / 2) / reach * (size - 2 * margin) + size / 2
-    groups = []
-    for kind, name in enumerate(POINT_KINDS):
-        for c in np.unique(found.classes[found.kinds == kind]).tolist():
-            places = centred[(found.kinds == kind) & (found.classes == c)].tolist()
-            label = classes[c] if 0 <= c < len(classes) else "unknown class"
-            title = tag("title", f"{label}: {_CALLED[name]}")
-            path = tag("path", d="".join(_SHAPES[name].format(x, y) for x, y in places))
-            colour = f"--c:{class_colour(c, len(classes))}"
-            groups.append(tag("g", title, path, class_=f"points {name}", style=colour))
-    return picture(size, size, found.title, *groups)
-
-
-def shape_key(kind: str) -> Markup:
-    """Return the shape of a kind of point, for the legend."""
-    path = tag("path", d=_SHAPES[kind].format(8, 8))
-    return picture(16, 16, _CALLED[kind], tag("g", path, class_=f"points {kind} whole"))
-
-
-def matrix_chart(confusion: Integers, classes: Sequence[str]) -> Markup:
-    """Return a confusion matrix of many classes as a picture: the darker the larger the share.
-
-    Up to ``NAMED`` classes are named at its sides, and each cell says what it is on hover.
-    """
-    if len(classes) <= NAMED:
-        return _named_matrix(confusion, classes)
-    count = len(confusion)
-    share = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    levels = np.ceil(share * 5).astype(int)  # 1 to 5; 0 is empty
-    parts = [tag("rect", width=count, height=count, class_="empty")]
-    for level in range(1, 6):
-        rows, columns = np.nonzero(levels == level)
-        cells = zip(columns.tolist(), rows.tolist(), strict=True)
-        d = "".join(f"M{x} {y}h1v1h-1z" for x, y in cells)
-        parts.append(tag("path", d=d, fill_opacity=level / 5))
-    return picture(count, count, "Confusion matrix, true classes downwards", *parts)
-
-
-def _named_matrix(confusion: Integers, classes: Sequence[str]) -> Markup:
-    cell, longest = 13.0, 18
-    short = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in classes]
-    side = 12 + 5.6 * max(map(len, short))
-    whole = side + cell * len(classes)
-    parts = [tag("rect", x=side, y=side, width=whole - side, height=whole - side, class_="empty")]
-    for place, (name, text) in enumerate(zip(classes, short, strict=True)):
-        middle = side + cell * (place + 0.7)
-        title = tag("title", name)
-        parts.append(tag("text", title, text, x=side - 5, y=middle, class_="tick end side"))
-        turned = f"rotate(-90 {middle:.1f} {side - 5:.1f})"
-        above = tag("text", title, text, x=middle, y=side - 5, transform=turned, class_="tick side")
-        parts.append(above)
-    for t, p in np.argwhere(confusion).tolist():
-        count, share = confusion[t, p], confusion[t, p] / confusion[t].sum()
-        said = f"{classes[t]} called {classes[p]}: {count} rows, {share:.1%} of {classes[t]}"
-        x, y = side + cell * p, side + cell * t
-        opacity = f"{0.15 + 0.85 * share:.2f}"
-        shape = {"x": x, "y": y, "width": cell - 1, "height": cell - 1, "fill_opacity": opacity}
-        parts.append(tag("rect", tag("title", said), **shape))
-    return picture(whole, whole, "Confusion matrix, true classes downwards", *parts)
-
-
-def against_chart(result: NumberResult, ends: tuple[float, float], style: str) -> Markup:
-    """Return a point for each row: true to the right, predicted upwards."""
-    right, base = SQUARE_LEFT + SQUARE, SQUARE_TOP + SQUARE
-    across, up = axes = Axes(Scale(*ends, SQUARE_LEFT, right), Scale(*ends, base, SQUARE_TOP))
-    kept = np.unique(np.linspace(0, len(result.true) - 1, POINTS).astype(int))
-    places = zip(result.true[kept].tolist(), result.said[kept].tolist(), strict=True)
-    dots = "".join(
-        f"M{across(t):.1f} {up(s):.1f}m-2.4 0a2.4 2.4 0 1 0 4.8 0a2.4 2.4 0 1 0 -4.8 0z"
-        for t, s in places
-    )
-    parts = [
-        *axes.levels(marks(up, short)),
-        *axes.steps(marks(across, short)),
-        tag("path", d=f"M{SQUARE_LEFT} {base}L{right} {SQUARE_TOP}", class_="ideal"),
-        tag("path", d=dots, class_="bar"),
-        axes.title("true"),
-    ]
-    inside = tag("g", *parts, class_=style)
-    return picture(right + 14, base + 40, "Predicted against true", inside)
-
-
-def residual_chart(result: NumberResult, apart: float, style: str) -> Markup:
-    """Return how many rows were missed by how much, too low to the left of 0."""
-    counts, edges = np.histogram(result.said - result.true, bins=BINS, range=(-apart, apart))
-    right, base = SQUARE_LEFT + SQUARE, SQUARE_TOP + 90.0
-    across, up = axes = Axes(
-        Scale(-apart, apart, SQUARE_LEFT, right),
-        Scale(0, max(int(counts.max()), 1), base, SQUARE_TOP),
-    )
-    parts = []
-    for (low, high), count in zip(pairwise(edges.tolist()), counts.tolist(), strict=True):
-        if count:
-            title = tag("title", f"{count} rows: {short(low)} to {short(high)}")
-            x, width = across(low) + 0.5, across(high) - across(low) - 1
-            bar = {"x": x, "y": up(count), "width": width, "height": up(0) - up(count)}
-            parts.append(tag("rect", title, **bar, class_="bar"))
-    parts += [
-        tag("line", x1=across(0), x2=across(0), y1=SQUARE_TOP, y2=base, class_="ideal"),
-        *axes.steps(marks(across, short)),
-        axes.title("predicted minus true"),
-    ]
-    inside = tag("g", *parts, class_=style)
-    return picture(right + 14, base + 40, "Residuals", inside)
-
-
-def promise_chart(found: Promises) -> Markup:
-    """Return the share covered and the share unknown over the coverage that was asked for.
-
-    A bar is the interval in which the share covered is expected, the dashed line the promise.
-    """
-    asked = [level.asked for level in found.levels]
-    across, up = axes = Axes(
-        Scale(min(asked) - 0.02, max(1.0, max(asked)), LEFT, RIGHT), Scale(0, 1, BOTTOM, TOP)
-    )
-    ends = f"M{across(min(asked)):.1f} {up(min(asked)):.1f}L{across(1.0):.1f} {up(1.0):.1f}"
-    named = [(value, f"{value:.0%}") for value in asked if value != 0.99]  # too near its neighbour
-    parts = [
-        *axes.levels([(value, f"{value:.0%}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]),
-        *axes.steps(named),
-        tag("path", d=ends, class_="ideal"),
-        axes.title("coverage that was asked for"),
-    ]
-    for level in found.levels:
-        x, (low, high) = across(level.asked), level.interval
-        parts.append(tag("line", x1=x, x2=x, y1=up(low), y2=up(high), class_="grid"))
-        for share, look, what in (
-            (level.covered, "--o:var(--memory)", "covered"),
-            (level.unknown, "--o:var(--plain)", "unknown"),
-        ):
-            if share is not None:
-                title = tag("title", f"{level.asked:.4g} asked: {percent(share)} {what}")
-                dot = tag("circle", title, cx=x, cy=up(share), r=4.5, class_="dot")
-                parts.append(tag("g", dot, style=look))
-    return picture(WIDTH, HEIGHT, "Coverage kept, and rows called unknown", *parts)
-
-
-def dot_chart(report: SeedsReport, trial: SeedsTrial, metric: str) -> Markup:
-    """Return the scores: a dot for each seed, a bar at the mean, the names above."""
-    values = [value for one in trial.standings for value in one.scores[metric]]
-    low, high = spread(values)
-    across = Scale(low, high, 12.0, WIDTH - 12)
-    bottom = DOTS_TOP + STEP * len(trial.standings)
-    shares = METRICS[metric].share
-    parts: list[Markup] = []
-    for value in ticks(low, high):
-        x = across(value)
-        for top in (DOTS_TOP + STEP * i + 18 for i in range(len(trial.standings))):
-            parts.append(tag("line", x1=x, x2=x, y1=top, y2=top + 20, class_="grid"))
-        text = f"{100 * value:.4g}%" if shares else short(value)
-        parts.append(tag("text", text, x=x, y=bottom + 16, class_="tick middle"))
-    for place, one in enumerate(trial.standings):
-        parts.append(_candidate(report, one, metric, across, DOTS_TOP + STEP * place + 28))
-    title = METRICS[metric].title
-    parts.append(tag("text", title, x=WIDTH / 2, y=bottom + 34, class_="axis middle"))
-    return picture(WIDTH, bottom + 40, f"{title} of every seed", *parts)
-
-
-def _candidate(report: SeedsReport, one: Standing, metric: str, across: Scale, y: float) -> Markup:
-    parts = [tag("text", one.name, x=12, y=y - 13, class_="axis")]
-    for seed, value in zip(report.seeds, one.scores[metric], strict=True):
-        if math.isfinite(value):
-            title = tag("title", f"{one.name}, seed {seed}: {amount(metric, value)}")
-            parts.append(tag("circle", title, cx=across(value), cy=y, r=5.5, class_="seed"))
-    if math.isfinite(mean := one.mean(metric)):
-        title = tag("title", f"{one.name}: mean {amount(metric, mean)}")
-        place = {"x": across(mean) - 1.5, "y": y - 10, "width": 3, "height": 20}
-        parts.append(tag("rect", title, **place, rx=1.5, class_="mean"))
-    return tag("g", *parts, class_=f"series {one.kind}")
+def _mark(one: Mark, across: Scale, y: float) -> Iterator[Markup]:
+    y += 5 if one.kind == "ring" else 0  # below a dot, not behind it
+    if math.isfinite(one.low) and math.isfinite(one.high):
+        ends = {"x1": across(one.low), "x2": across(one.high), "y1": y, "y2": y}
+        yield tag("line", **ends, class_=f"span {one.kind}")
+    if not math.isfinite(one.value):
+        return
+    title = [tag("title", one.words)] if one.words else []
+    if one.kind == "mean":
+        place = {"x": across(one.value) - 1.5, "y": y - 9, "width": 3, "height": 18, "rx": 1.5}
+        yield tag("rect", *title, **place, class_=one.kind)
+    else:
+        yield tag("circle", *title, cx=across(one.value), cy=y, r=4.8, class_=one.kind)

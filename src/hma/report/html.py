@@ -1,13 +1,17 @@
 """Pages from templates: every text escaped, an unknown name an error, one policy for all."""
 
 import base64
+from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from hma.errors import printable
 from hma.extras import needed
+from hma.metrics import METRICS
+from hma.report import numbers
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from PIL.Image import Image
 
 PIXELS = 72
@@ -20,7 +24,11 @@ def template(name: str, package: str = "hma.report") -> Any:
     Pages of every package extend ``templates/page.html.j2`` of this one, which forbids requests
     and scripts.
     """
-    jinja = needed("jinja2", "the report")
+    return _environment(needed("jinja2", "the report"), package).get_template(name)
+
+
+@cache
+def _environment(jinja: Any, package: str) -> Any:
     environment = jinja.Environment(
         loader=jinja.ChoiceLoader(
             [jinja.PackageLoader(one, ".") for one in dict.fromkeys((package, "hma.report"))]
@@ -31,7 +39,15 @@ def template(name: str, package: str = "hma.report") -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name)
+    environment.globals.update(numbers=numbers, metrics=METRICS, inline_png=inline_png)
+    environment.filters["capital"] = numbers.capital
+    return environment
+
+
+def fill(name: str, **values: Any) -> "Markup":
+    """Return a part of a page from its template, every text escaped."""
+    text: str = template(f"templates/{name}.html.j2").render(**values)
+    return needed("markupsafe", "the report").Markup(text)  # type: ignore[no-any-return]
 
 
 def _visible(value: Any) -> Any:

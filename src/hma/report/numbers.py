@@ -50,6 +50,16 @@ def short(value: float) -> str:
     return f"{value:.4g}".replace("-", MINUS)
 
 
+def in_percent(value: float) -> str:
+    """Return a share for an axis.
+
+    Example:
+        >>> in_percent(0.125)
+        '12.5%'
+    """
+    return f"{100 * value:.4g}%"
+
+
 def decimals(value: float) -> int:
     """Return how many decimals show a number to about four digits, 3 for ordinary ones.
 
@@ -103,6 +113,16 @@ def counted(count: int, noun: str) -> str:
         ('1 seed', '3 seeds')
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def capital(text: str) -> str:
+    """Return a text as it begins a sentence.
+
+    Example:
+        >>> capital("log loss")
+        'Log loss'
+    """
+    return text[:1].upper() + text[1:]
 
 
 def probability(p: float) -> str:

@@ -1,19 +1,15 @@
 """Pages of a run and of several seeds: one HTML file each that needs nothing but itself."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hma.io.files import atomic_write
-from hma.metrics import METRICS
-from hma.report import charts, memory_views, numbers, score_views, seeds, verdict
-from hma.report.html import inline_png, template
-from hma.report.run_report import MEMORY, RunReport
-from hma.report.seeds import SeedsReport
-from hma.targets import Number, Target, YesNo
-
-LABEL_KINDS: dict[type[Target], str] = {Number: "number", YesNo: "labels"}
-"""Template for what is shown of each kind of label besides scores; of others that of classes."""
+from hma.report import sections
+from hma.report.html import template
+from hma.report.run_report import RunReport
+from hma.report.sections.comparison import tiles
+from hma.report.seeds import SeedsReport, rows_of, seed_sections, seeds_verdict
+from hma.report.verdict import advice, verdict
 
 
 def render(report: RunReport | SeedsReport) -> str:
@@ -23,17 +19,9 @@ def render(report: RunReport | SeedsReport) -> str:
     report is escaped.
     """
     several = isinstance(report, SeedsReport)
-    found = template(f"templates/{'seeds' if several else 'run'}.html.j2")
-    page: str = found.render(
-        report=report,
-        numbers=numbers,
-        inline_png=inline_png,
-        metrics=METRICS,
-        charts=charts,
-        results=score_views,
-        memory=memory_views,
-        verdict=verdict,
-        **(_of_seeds(report) if isinstance(report, SeedsReport) else _of_run(report)),
+    values = _of_seeds(report) if isinstance(report, SeedsReport) else _of_run(report)
+    page: str = template("templates/report.html.j2").render(
+        report=report, several=several, first=report.tests[0], **values
     )
     return page
 
@@ -47,25 +35,25 @@ def write_page(report: RunReport | SeedsReport, path: str | Path) -> None:
         temporary.write_bytes(page)
 
 
-def _of_seeds(report: SeedsReport) -> dict[str, Any]:
-    return {"layout": seeds, "judge": partial(seeds.seeds_verdict, report)}
-
-
 def _of_run(report: RunReport) -> dict[str, Any]:
+    first = report.tests[0]
+    drawn = [
+        (section.key, section.name, section.title, section.draw(report, report.parts[section.key]))
+        for section in sections.SECTIONS
+        if section.key in report.parts
+    ]
     return {
-        "label_kind": LABEL_KINDS.get(type(report.target), "classes"),
-        "group": "class" if report.groups == report.classes else "group",
-        "own": next(r.context for r in report.tests[0].results if r.method == MEMORY),
-        "options": _options(report),
-        "advice": verdict.advice(report),
+        "found": verdict(report, first),
+        "tiles": tiles(report, first),
+        "advice": advice(report),
+        "sections": drawn,
     }
 
 
-def _options(report: RunReport) -> list[dict[str, Any]]:
-    """Return one line for each option, its value under each method and whether they differ."""
-    names = dict.fromkeys(name for values in report.options.values() for name in values)
-    lines = []
-    for name in names:
-        values = [held.get(name, numbers.MISSING) for held in report.options.values()]
-        lines.append({"name": name, "values": values, "differ": len(set(values)) > 1})
-    return lines
+def _of_seeds(report: SeedsReport) -> dict[str, Any]:
+    return {
+        "found": seeds_verdict(report, report.tests[0]),
+        "rows": rows_of(report.tests[0]),
+        "advice": (),
+        "sections": seed_sections(report),
+    }

@@ -1,9 +1,10 @@
 """From logits and labels to scores, intervals and tests: what the headline is made of."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from hma.metrics.resampling import Interval, bootstrap, percentile_interval
 from hma.report.run_report import (
     MEMORY,
     PLAIN,
+    SERIES,
     ClassResult,
     Comparison,
     LabelsResult,
@@ -45,6 +47,8 @@ class Answers:
         features: Features of the rows as the memory's backbone makes them, ``(N, F)``; None leaves
             out what needs them (attention, examples, maps).
         orders: In which order a context went through the rows, ``(N,)``; as given here if not.
+        target: What a label is where that differs from seed to seed, as the scale of a number.
+        places: Which rows of the data these are.
     """
 
     labels: Tensor
@@ -53,63 +57,112 @@ class Answers:
     others: Mapping[str, Tensor] = field(default_factory=dict)
     features: Tensor | None = None
     orders: Mapping[str, Tensor] = field(default_factory=dict)
+    target: Target | None = None
+    places: Sequence[int] = ()
+
+    @property
+    def said(self) -> dict[tuple[str, str], Tensor]:
+        """Logits by method and context."""
+        others = {name: {ALONE: logits} for name, logits in self.others.items()}
+        each = {PLAIN: self.plain, MEMORY: self.memory, **others}
+        return {(name, c): logits for name, held in each.items() for c, logits in held.items()}
+
+    @property
+    def own(self) -> dict[str, Tensor]:
+        """Logits by method, each in its own context: the first."""
+        return {method: logits for (method, _), logits in reversed(self.said.items())}
 
 
-@dataclass(frozen=True)
-class _Judged:
-    method: str
-    context: str
+class _Judged(NamedTuple):
     logits: Tensor
     metrics: dict[str, OfWeights]
 
 
 def compare(
-    name: str, answers: Answers, metric: str, *, target: Target, resamples: int, seed: int
+    name: str,
+    seeds: Sequence[Answers],
+    metrics: Sequence[str],
+    *,
+    target: Target,
+    resamples: int,
+    seed: int = 0,
+    to_simple: bool = False,
 ) -> Trial:
     """Score all methods on a test set, and the others against the plain backbone.
 
+    Over several seeds scores are means, paired by seed and by row, of the methods that all seeds
+    have.
+
     Args:
         name: Name of the test set.
-        answers: Labels and logits.
-        metric: What the verdict is about.
+        seeds: Labels and logits with each seed; of a run there is one.
+        metrics: What is computed; the verdict is about the first.
         target: What a label is.
-        resamples: Draws of the bootstrap; the same rows for every number.
+        resamples: Draws of the bootstrap; the same seeds and rows for every number.
         seed: Decides the draws.
+        to_simple: Compare with the simple method that has the best mean as well.
     """
-    if not answers.memory:
-        raise ValueError(f"memory must hold the logits of the memory on {name!r}, got none")
-    labels = _checked_labels(name, answers.labels, target)
-    everything: list[tuple[str, Mapping[str, Tensor]]] = [
-        (PLAIN, answers.plain),
-        (MEMORY, answers.memory),
-        *((method, {ALONE: logits}) for method, logits in answers.others.items()),
-    ]
-    judged = [
-        _judge(name, (method, context), logits, labels, target, metric)
-        for method, said in everything
-        for context, logits in said.items()
-    ]
-    draws = {"resamples": resamples, "seed": seed}
-    drawn = Draws.of(
-        [[one.metrics for one in judged]], rows=[len(labels)], resamples=resamples, seed=seed
+    judged = [_judge_all(name, one, target, metrics) for one in seeds]
+    shared = [key for key in judged[0] if all(key in own for own in judged)]
+    first, rows = seeds[0], [len(one.labels) for one in seeds]
+    same_rows = all(
+        one.places == first.places and torch.equal(one.labels, first.labels) for one in seeds
     )
-    plain = [i for i, one in enumerate(judged) if one.method == PLAIN][:1]
-    return Trial(
+    asked = [[own[key].metrics for key in shared] for own in judged]
+    drawn = Draws.of(asked, rows=rows, resamples=resamples, seed=seed, same_rows=same_rows)
+    results: list[Result] = []
+    for place, (method, context) in enumerate(shared):
+        scores = drawn.scored(place)
+        make: MakeResult = Result
+        if len(seeds) == 1:
+            scores = _scores(scores, rows[0])
+            draws = {"resamples": resamples, "seed": seed}
+            make = result_of(target, judged[0][method, context].logits, first.labels.cpu(), draws)
+        by_seed = {m: tuple(drawn.scores[place, i].tolist()) for i, m in enumerate(metrics)}
+        results.append(make(method=method, context=context, scores=scores, by_seed=by_seed))
+    trial = Trial(
         name=name,
-        rows=len(labels),
-        results=tuple(
-            result_of(target, one.logits, labels, draws)(
-                method=one.method, context=one.context, scores=_scores(drawn.scored(i), len(labels))
-            )
-            for i, one in enumerate(judged)
-        ),
-        comparisons=tuple(
-            _comparison(judged[base], one, labels, drawn.difference(i, base), target)
-            for base in plain
-            for i, one in enumerate(judged)
-            if one.method != PLAIN
-        ),
+        rows=rows[0],
+        results=tuple(results),
+        comparisons=(),
+        simple={r.method: _means(r) for r in results if to_simple and r.method not in SERIES},
+        seed_rows=tuple(rows),
+        same_rows=same_rows,
     )
+    best = best_simple(metrics[0], trial.simple)
+    bases = [method for method in (PLAIN, best[0] if best else None) if method is not None]
+    methods = [method for method, _ in shared]
+    alone = len(seeds) == 1 and isinstance(target, Classes | SoftClasses)
+    right = [right_rows(judged[0][key].logits, first.labels.cpu()) for key in shared if alone]
+    comparisons = tuple(
+        _comparison(shared[i], base, drawn, (i, methods.index(base)), right)
+        for base in bases
+        if base in methods
+        for i, method in enumerate(methods)
+        if method != base
+    )
+    return replace(trial, comparisons=comparisons)
+
+
+def _means(result: Result) -> dict[str, float]:
+    return {metric: found.value for metric, found in result.scores.items()}
+
+
+def best_simple(metric: str, rows: Mapping[str, Mapping[str, float]]) -> tuple[str, float] | None:
+    """Return the simple row with the best score; None without any.
+
+    Example:
+        >>> best_simple("accuracy", {"kNN": {"accuracy": 0.8}, "PARAM": {"accuracy": 0.9}})
+        ('PARAM', 0.9)
+    """
+    scored = [(row, scores[metric]) for row, scores in rows.items() if metric in scores]
+    defined = [(row, value) for row, value in scored if not math.isnan(value)]
+    return max(defined, key=lambda row: ahead(metric, row[1]), default=None)
+
+
+def ahead(metric: str, value: float) -> float:
+    """Return a score, or a difference, so that more is better."""
+    return value if METRICS[metric].larger_is_better else -value
 
 
 def _scores(drawn: Mapping[str, Interval], rows: int) -> dict[str, Interval]:
@@ -142,25 +195,36 @@ def shown_metrics(target: Target, headline: str) -> list[str]:
     return [headline, *(name for name in serving if name in kept - {headline})]
 
 
-def _judge(
-    name: str, by: tuple[str, str], logits: Tensor, labels: Tensor, target: Target, metric: str
-) -> _Judged:
-    method, context = by
-    where = f"logits of {method} on {name!r} in context {context!r}"
+def _judge_all(
+    name: str, answers: Answers, target: Target, metrics: Sequence[str]
+) -> dict[tuple[str, str], _Judged]:
+    if not answers.memory:
+        raise ValueError(f"memory must hold the logits of the memory on {name!r}, got none")
+    target = answers.target or target
+    labels = _checked_labels(name, answers.labels, target)
+    found = {}
+    for (method, context), logits in answers.said.items():
+        wide = _checked_logits(
+            f"logits of {method} on {name!r} in context {context!r}", logits, len(labels), target
+        )
+        formulas = {metric: METRICS[metric].weighted(wide, labels, target) for metric in metrics}
+        found[method, context] = _Judged(wide, formulas)
+    return found
+
+
+def _checked_logits(where: str, logits: Tensor, rows: int, target: Target) -> Tensor:
     wide = logits.detach().cpu().double()
     outputs = {target.outputs} | ({1, 2} if target == Classes(2) else set())  # one logit for two
-    if wide.ndim != 2 or len(wide) != len(labels) or wide.shape[1] not in outputs:
-        shape = f"({len(labels)}, {target.outputs})"
+    if wide.ndim != 2 or len(wide) != rows or wide.shape[1] not in outputs:
+        shape = f"({rows}, {target.outputs})"
         raise ValueError(f"{where} must have shape {shape}, got {tuple(logits.shape)}")
     bad = int((~wide.isfinite().all(dim=1)).sum())
     if bad:
         raise UserError(
-            f"{where} are not finite in {bad} of {len(labels)} rows, so training diverged and "
+            f"{where} are not finite in {bad} of {rows} rows, so training diverged and "
             "there is nothing to report; train again with a smaller learning rate"
         )
-    names = shown_metrics(target, metric)
-    metrics = {name: METRICS[name].weighted(wide, labels, target) for name in names}
-    return _Judged(method, context, wide, metrics)
+    return wide
 
 
 def _checked_labels(name: str, labels: Tensor, target: Target) -> Tensor:
@@ -178,28 +242,26 @@ def _checked_labels(name: str, labels: Tensor, target: Target) -> Tensor:
 
 
 def _comparison(
-    plain: _Judged,
-    other: _Judged,
-    labels: Tensor,
-    differences: Mapping[str, Interval],
-    target: Target,
+    key: tuple[str, str],
+    base: str,
+    drawn: Draws,
+    places: tuple[int, int],
+    right: Sequence[Tensor],
 ) -> Comparison:
-    about: dict[str, Any] = {
-        "method": other.method,
-        "context": other.context,
-        "differences": differences,
-    }
-    if not isinstance(target, Classes | SoftClasses):
-        return Comparison(**about)
-    plain_right, other_right = (right_rows(one.logits, labels) for one in (plain, other))
-    only_plain = int((plain_right & ~other_right).sum())
-    only_other = int((other_right & ~plain_right).sum())
-    return Comparison(
-        **about,
-        only_plain=only_plain,
-        only_other=only_other,
-        p_value=mcnemar(only_plain, only_other),
+    """Compare a method with a base; by rows too where it is known which each has ``right``."""
+    found = Comparison(
+        method=key[0],
+        context=key[1],
+        base=base,
+        differences=drawn.difference(*places),
+        p_over_seeds=drawn.tested(*places)[drawn.metrics[0]],
     )
+    if not right:
+        return found
+    other, plain = (right[place] for place in places)
+    only_plain, only_other = int((plain & ~other).sum()), int((other & ~plain).sum())
+    p = mcnemar(only_plain, only_other)
+    return replace(found, only_plain=only_plain, only_other=only_other, p_value=p)
 
 
 def result_of(

@@ -1,23 +1,31 @@
 """The same training with several seeds: compared, laid out, and what it comes to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
-from typing import Literal
+from statistics import stdev
+from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
+from markupsafe import Markup
 
 from hma.metrics import METRICS
 from hma.metrics.resampling import Interval
-from hma.report.numbers import MISSING, counted, decimals, fixed, plain, signed
-from hma.report.run_report import Comparison
-from hma.report.scoring import RESAMPLES
-from hma.report.statistics import Draws
+from hma.report.charts import Mark, Strip, strip_chart
+from hma.report.html import fill
+from hma.report.numbers import (
+    MISSING,
+    capital,
+    counted,
+    decimals,
+    fixed,
+    in_percent,
+    plain,
+    short,
+    signed,
+)
+from hma.report.run_report import DEPLOYED, MEMORY, PLAIN, Result, Trial, style_of
+from hma.report.scoring import RESAMPLES, Answers, best_simple, compare
 from hma.report.verdict import (
     Verdict,
-    ahead,
     amount,
     change,
     change_interval,
@@ -28,71 +36,10 @@ from hma.report.verdict import (
 )
 from hma.targets import Target
 
-Kind = Literal["plain", "memory", "simple", "deployed"]
-"""What a candidate is: the plain backbone, the memory, a method without a network, or what
-answers new rows."""
+SeedAnswers = Mapping[str, Answers]
+"""What was said with one seed: test set -> answers, each in its own context."""
 LOSSES = ("nll", "mae")
 """What is compared besides the metric of the task, where it serves."""
-DEPLOYED = "what is deployed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """One candidate over the seeds.
-
-    Args:
-        name: For people.
-        kind: What it is.
-        scores: Metric -> its score with each seed.
-        to_plain, to_simple: Metric -> mean difference to the plain backbone and to the best
-            simple row, with its interval over seeds and rows; empty for that row itself.
-        tested: Metric -> p-value of the paired t-test over seeds against the plain backbone; None
-            with one seed.
-    """
-
-    name: str
-    kind: Kind
-    scores: Mapping[str, tuple[float, ...]]
-    to_plain: Mapping[str, Interval] = field(default_factory=dict)
-    to_simple: Mapping[str, Interval] = field(default_factory=dict)
-    tested: Mapping[str, float | None] = field(default_factory=dict)
-
-    def mean(self, metric: str) -> float:
-        """Return the mean score over the seeds."""
-        return fmean(self.scores[metric])
-
-    def deviation(self, metric: str) -> float | None:
-        """Return the sample standard deviation over the seeds; None with one."""
-        values = self.scores[metric]
-        return stdev(values) if len(values) > 1 else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedsTrial:
-    """A test set over the seeds.
-
-    Args:
-        name: Of the test set.
-        rows: Its rows with each seed.
-        same_rows: Whether every seed was tested on the same rows.
-        standings: The candidates.
-        simple: Name of the simple row with the best mean; None without any.
-    """
-
-    name: str
-    rows: tuple[int, ...]
-    same_rows: bool
-    standings: tuple[Standing, ...]
-    simple: str | None
-
-    def of(self, kind: Kind) -> Standing | None:
-        """Return the first candidate of a kind; None if there is none."""
-        return next((one for one in self.standings if one.kind == kind), None)
-
-    @property
-    def best_simple(self) -> Standing | None:
-        """The simple row with the best mean score."""
-        return next((one for one in self.standings if one.name == self.simple), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,47 +60,19 @@ class SeedsReport:
     title: str
     metrics: tuple[str, ...]
     seeds: tuple[int, ...]
-    tests: tuple[SeedsTrial, ...]
+    tests: tuple[Trial, ...]
     resamples: int
     pages: Mapping[int, str] = field(default_factory=dict)
     deployed: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A method that was trained with every seed."""
-
-    name: str
-    kind: Kind
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedAnswers:
-    """What was said of the test rows of one seed.
-
-    Args:
-        seed: The seed.
-        target: What a label is; the scale of a number may differ from seed to seed.
-        labels: Test set -> true labels.
-        places: Test set -> which rows of the data these are.
-        said: Candidate -> test set -> logits ``(N, outputs)``, as it answers new rows.
-    """
-
-    seed: int
-    target: Target
-    labels: Mapping[str, Tensor]
-    places: Mapping[str, Sequence[int]]
-    said: Mapping[Candidate, Mapping[str, Tensor]]
-
-
 def compare_seeds(
     title: str,
-    answers: Sequence[SeedAnswers],
+    answers: Mapping[int, SeedAnswers],
     metric: str,
-    *,
+    target: Target,
     resamples: int = RESAMPLES,
-    draws: int = 0,
 ) -> SeedsReport:
     """Compare the candidates that all seeds have, paired by seed and by row.
 
@@ -161,87 +80,37 @@ def compare_seeds(
         title: Name of the task.
         answers: Of each seed.
         metric: What the verdict is about.
+        target: What a label is.
         resamples: Draws of the bootstrap; the same seeds and rows for every number.
-        draws: Decides them.
     """
     if not answers:
         raise ValueError("answers must hold at least one seed, got none")
-    losses = (name for name in LOSSES if METRICS[name].serves(answers[0].target))
+    losses = (name for name in LOSSES if METRICS[name].serves(target))
     metrics = tuple(dict.fromkeys([metric, *losses]))
     return SeedsReport(
         title=title,
         metrics=metrics,
-        seeds=tuple(found.seed for found in answers),
-        tests=tuple(_trial(name, answers, metrics, resamples, draws) for name in answers[0].labels),
+        seeds=tuple(answers),
+        tests=tuple(
+            compare(
+                test,
+                [found[test] for found in answers.values()],
+                metrics,
+                target=target,
+                resamples=resamples,
+                to_simple=True,
+            )
+            for test in next(iter(answers.values()))
+        ),
         resamples=resamples,
     )
 
 
-def _trial(
-    name: str, answers: Sequence[SeedAnswers], metrics: Sequence[str], resamples: int, draws: int
-) -> SeedsTrial:
-    shared = [c for c in answers[0].said if all(c in found.said for found in answers)]
-    rows = [len(found.labels[name]) for found in answers]
-    asked = [
-        [
-            {
-                m: METRICS[m].weighted(
-                    found.said[c][name].double(), found.labels[name], found.target
-                )
-                for m in metrics
-            }
-            for c in shared
-        ]
-        for found in answers
-    ]
-    first = answers[0]
-    same_rows = all(
-        found.places[name] == first.places[name]
-        and torch.equal(found.labels[name], first.labels[name])
-        for found in answers
-    )
-    drawn = Draws.of(asked, rows=rows, resamples=resamples, seed=draws, same_rows=same_rows)
-    standings = [
-        Standing(
-            name=candidate.name,
-            kind=candidate.kind,
-            scores={m: tuple(drawn.scores[c, i].tolist()) for i, m in enumerate(metrics)},
-        )
-        for c, candidate in enumerate(shared)
-    ]
-    simple = _best(standings, metrics[0])
-    plain = next((c for c, one in enumerate(standings) if one.kind == "plain"), None)
-    return SeedsTrial(
-        name=name,
-        rows=tuple(rows),
-        same_rows=same_rows,
-        standings=tuple(
-            replace(
-                one,
-                to_plain=drawn.difference(c, plain),
-                to_simple=drawn.difference(c, simple),
-                tested=drawn.tested(c, plain),
-            )
-            for c, one in enumerate(standings)
-        ),
-        simple=None if simple is None else standings[simple].name,
-    )
-
-
-def _best(standings: Sequence[Standing], metric: str) -> int | None:
-    """Return the place of the simple row with the best mean; None without any."""
-    simple = [c for c, one in enumerate(standings) if one.kind == "simple"]
-    defined = [c for c in simple if not np.isnan(standings[c].mean(metric))]
-    best: Callable[[int], float] = lambda c: ahead(metric, standings[c].mean(metric))  # noqa: E731
-    return max(defined, key=best, default=None)
-
-
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One candidate in a table."""
 
     name: str
-    kind: str
+    style: str
     mean: str
     deviation: str
     to_plain: tuple[str, str]
@@ -255,64 +124,67 @@ class Sheet:
 
     Args:
         title: Of the metric.
-        unit: Of differences, such as 'points'; empty for none.
         lines: The candidates.
         simple: Name of the best simple row; None without any.
+        compared: Whether there is a plain backbone to compare with.
     """
 
     title: str
-    unit: str
     lines: tuple[Line, ...]
     simple: str | None
-
-    @property
-    def compared(self) -> bool:
-        """Whether there is a plain backbone to compare with."""
-        return any(line.kind == "plain" for line in self.lines)
+    compared: bool
 
 
-def sheets(report: SeedsReport, trial: SeedsTrial) -> list[Sheet]:
+def sheets(report: SeedsReport, trial: Trial) -> list[Sheet]:
     """Return a table for each metric, that of the verdict first."""
-    return [_sheet(metric, trial) for metric in report.metrics]
+    best = best_simple(report.metrics[0], trial.simple)
+    return [_sheet(metric, trial, best[0] if best else None) for metric in report.metrics]
 
 
-def rows_of(trial: SeedsTrial) -> str:
+def rows_of(trial: Trial) -> str:
     """Return how many rows were tested, in words.
 
     Example:
-        >>> rows_of(SeedsTrial(name="t", rows=(30, 30), same_rows=False, standings=(), simple=None))
+        >>> rows = {"seed_rows": (30, 30), "same_rows": False, "results": (), "comparisons": ()}
+        >>> rows_of(Trial(name="t", rows=30, **rows))
         '30 rows, drawn anew with each seed'
     """
-    least, most = min(trial.rows), max(trial.rows)
+    least, most = min(trial.seed_rows), max(trial.seed_rows)
     count = counted(least, "row") if least == most else f"{least} to {most} rows"
     return f"{count}, {'the same' if trial.same_rows else 'drawn anew'} with each seed"
 
 
-def _sheet(metric: str, trial: SeedsTrial) -> Sheet:
-    means = [one.mean(metric) for one in trial.standings]
+def _sheet(metric: str, trial: Trial, simple: str | None) -> Sheet:
+    means = [one.scores[metric].value for one in trial.results]
     better = max if METRICS[metric].larger_is_better else min
     best = better((value for value in means if value == value), default=None)
     return Sheet(
         title=METRICS[metric].title,
-        unit="points" if METRICS[metric].share else "",
         lines=tuple(
             Line(
-                name=one.name,
-                kind=one.kind,
+                name=one.method,
+                style=style_of(one.method),
                 mean=amount(metric, mean),
-                deviation=_deviation_text(metric, one),
-                to_plain=_difference_texts(metric, mean, one.to_plain.get(metric)),
-                to_simple=_difference_texts(metric, mean, one.to_simple.get(metric)),
+                deviation=_deviation(metric, one),
+                to_plain=_difference_texts(metric, mean, _ends(trial, one.method, PLAIN, metric)),
+                to_simple=_difference_texts(metric, mean, _ends(trial, one.method, simple, metric)),
                 best=mean == best,
             )
-            for one, mean in zip(trial.standings, means, strict=True)
+            for one, mean in zip(trial.results, means, strict=True)
         ),
-        simple=trial.simple,
+        simple=simple,
+        compared=trial.result(PLAIN) is not None,
     )
 
 
-def _deviation_text(metric: str, one: Standing) -> str:
-    value = one.deviation(metric)
+def _ends(trial: Trial, method: str, base: str | None, metric: str) -> Interval | None:
+    found = None if base is None else trial.comparison(method, base)
+    return None if found is None else found.differences[metric]
+
+
+def _deviation(metric: str, one: Result) -> str:
+    values = one.by_seed[metric]
+    value = stdev(values) if len(values) > 1 else None
     if value is None or value != value:
         return MISSING
     return fixed(100 * value, 1) if METRICS[metric].share else plain(value)
@@ -327,7 +199,7 @@ def _difference_texts(metric: str, mean: float, ends: Interval | None) -> tuple[
     return value, f"{low} to {high}"
 
 
-def seeds_verdict(report: SeedsReport, trial: SeedsTrial) -> Verdict:
+def seeds_verdict(report: SeedsReport, trial: Trial) -> Verdict:
     """Say what is gained over the plain backbone on a test set, over the seeds.
 
     It is about what is deployed, and about the memory where that is the plain backbone itself.
@@ -335,71 +207,88 @@ def seeds_verdict(report: SeedsReport, trial: SeedsTrial) -> Verdict:
     t-test over seeds agrees, and the winner also beats the best simple row.
     """
     metric = report.metrics[0]
-    plain, simple = trial.of("plain"), trial.best_simple
-    subject = _subject(trial, plain)
+    plain, subject = trial.result(PLAIN), trial.result(DEPLOYED)
+    if subject is None or (plain is not None and subject.by_seed == plain.by_seed):
+        subject = trial.result(MEMORY)
     if subject is None or plain is None:
-        said = "; ".join(f"{one.name} {_mean(metric, one)}" for one in trial.standings)
-        return Verdict(
-            "alone", "No plain backbone to compare with", f"{said[:1].upper()}{said[1:]}."
-        )
+        said = "; ".join(f"{one.method} {_mean(metric, one)}" for one in trial.results)
+        return Verdict("alone", "No plain backbone to compare with", f"{capital(said)}.")
+    found = trial.comparison(subject.method)
+    assert found is not None
     seeds = counted(len(report.seeds), "seed")
-    name = DEPLOYED if subject.kind == "deployed" else subject.name
+    name = "what is deployed" if subject.method == DEPLOYED else subject.method
+    simple = best_simple(metric, trial.simple)
+    p = found.p_over_seeds
+    test = "" if p is None else f"; paired t-test over seeds, p {compared(p)}"
+    ends = found.differences[metric]
     said = (
         f"Over {seeds} {phrase(name)} reaches {_mean(metric, subject)}, the plain backbone "
-        f"{_mean(metric, plain)}. {_difference(metric, subject)}{_beside(metric, subject, simple)}"
-        f"{_memory(metric, trial, subject)}"
+        f"{_mean(metric, plain)}. The mean difference is {change(metric, ends.value)}{unit(metric)}"
+        f" (95% interval over seeds and rows {change_interval(metric, ends)}{test})."
+        f"{_beside(metric, trial, subject)}{_memory(metric, trial, subject)}"
     )
     if len(report.seeds) < 2:
         return Verdict("alone", "One seed is finished, and one decides nothing", said)
-    found = Comparison(
-        method=name,
-        context="",
-        differences=subject.to_plain,
-        p_over_seeds=subject.tested.get(metric),
-    )
-    named = None if simple is None else (simple.name, simple.mean(metric))
-    outcome, headline = judge(metric, found, plain.mean(metric), subject.mean(metric), named)
+    values = plain.scores[metric].value, subject.scores[metric].value
+    outcome, headline = judge(metric, replace(found, method=name), *values, simple)
     return Verdict(outcome, f"{headline} ({seeds})", said)
 
 
-def _subject(trial: SeedsTrial, plain: Standing | None) -> Standing | None:
-    deployed = trial.of("deployed")
-    if deployed is None or (plain is not None and deployed.scores == plain.scores):
-        return trial.of("memory")
-    return deployed
-
-
-def _mean(metric: str, one: Standing) -> str:
+def _mean(metric: str, one: Result) -> str:
     title = METRICS[metric].title
-    value = amount(metric, one.mean(metric))
+    value = amount(metric, one.scores[metric].value)
     return f"{value} {title}" if METRICS[metric].share else f"{title} {value}"
 
 
-def _difference(metric: str, one: Standing) -> str:
-    p = one.tested[metric]
-    test = "" if p is None else f"; paired t-test over seeds, p {compared(p)}"
-    ends = one.to_plain[metric]
-    span = f"95% interval over seeds and rows {change_interval(metric, ends)}"
-    return f"The mean difference is {change(metric, ends.value)}{unit(metric)} ({span}{test})."
-
-
-def _beside(metric: str, one: Standing, simple: Standing | None) -> str:
+def _beside(metric: str, trial: Trial, one: Result) -> str:
+    best = best_simple(metric, trial.simple)
+    simple = trial.result(best[0]) if best else None
     if simple is None:
         return ""
-    said = f" The best simple row, {simple.name}, reaches {_mean(metric, simple)}"
-    ends = one.to_simple.get(metric)
+    said = f" The best simple row, {simple.method}, reaches {_mean(metric, simple)}"
+    ends = _ends(trial, one.method, simple.method, metric)
     return f"{said}." if ends is None else f"{said}: a difference of {_away(metric, ends)}."
 
 
-def _memory(metric: str, trial: SeedsTrial, subject: Standing) -> str:
-    memory = trial.of("memory")
-    if memory is None or memory is subject or metric not in memory.to_plain:
+def _memory(metric: str, trial: Trial, subject: Result) -> str:
+    memory, ends = trial.result(MEMORY), _ends(trial, MEMORY, PLAIN, metric)
+    if memory is None or memory is subject or ends is None:
         return ""
-    away = _away(metric, memory.to_plain[metric])
     return (
-        f" The {memory.name} alone reaches {_mean(metric, memory)}, {away} from the plain backbone."
+        f" The {memory.method} alone reaches {_mean(metric, memory)}, {_away(metric, ends)} from "
+        "the plain backbone."
     )
 
 
 def _away(metric: str, ends: Interval) -> str:
     return f"{change(metric, ends.value)}{unit(metric)} ({change_interval(metric, ends)})"
+
+
+def dot_chart(report: SeedsReport, trial: Trial, metric: str) -> Markup:
+    """Draw the scores: a dot for each seed, a bar at the mean."""
+    strips = []
+    for one in trial.results:
+        marks = [
+            Mark(value, "seed", f"{one.method}, seed {seed}: {amount(metric, value)}")
+            for seed, value in zip(report.seeds, one.by_seed[metric], strict=True)
+        ]
+        mean = one.scores[metric].value
+        marks.append(Mark(mean, "mean", f"{one.method}: mean {amount(metric, mean)}"))
+        strips.append(Strip(one.method, style_of(one.method), marks))
+    title, share = METRICS[metric].title, METRICS[metric].share
+    write = in_percent if share else short
+    return strip_chart(f"{title} of every seed", strips, unit=title, write=write)
+
+
+def seed_sections(report: SeedsReport) -> list[tuple[str, str, str, Markup]]:
+    """Return key, name, title and HTML of each section of the page."""
+    seen = {"report": report, "sheets": sheets, "judge": seeds_verdict, "amount": amount}
+    return [
+        (key, name, title, fill(f"seed_{shown}", dot_chart=dot_chart, **seen))
+        for key, name, title, shown in (
+            ("comparison", "Comparison", "Candidates over the seeds", "comparison"),
+            ("dots", "Every seed", "Every seed", "dots"),
+            ("seeds", "Pages of the seeds", "Pages of the seeds", "pages"),
+            ("reading", "How to read", "How to read this page", "reading"),
+        )
+    ]

@@ -251,3 +251,14 @@ def calibration(probabilities: Floats, labels: Integers, bins: int = 15) -> Cali
     gaps = np.abs(accuracy - mean_confidence)
     error = float(np.nansum(gaps * count) / len(labels))
     return Calibration(edges, count.astype(np.int64), mean_confidence, accuracy, error)
+
+
+def evenly_spaced(count: int, most: int) -> Integers:
+    """Return places of at most ``most`` of ``count`` rows, evenly spread over all.
+
+    Example:
+        >>> evenly_spaced(9, 3), evenly_spaced(2, 3)
+        (array([0, 4, 8]), array([0, 1]))
+    """
+    places = np.linspace(0, max(count - 1, 0), min(most, count))
+    return np.unique(places.astype(np.int64))

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from hma.metrics import METRICS
 from hma.metrics.resampling import Interval
-from hma.report.numbers import MISSING, decimals, percent, plain, signed
+from hma.report.numbers import MISSING, capital, decimals, percent, plain, signed
 from hma.report.run_report import (
     MEMORY,
     MIXTURE,
@@ -21,7 +21,11 @@ from hma.report.run_report import (
     RunReport,
     Trial,
 )
+from hma.report.scoring import ahead, best_simple
 from hma.report.statistics import CHANCE
+
+if TYPE_CHECKING:
+    from hma.report.sections.memory import Memory
 
 Outcome = Literal["better", "worse", "chance", "same", "simple", "alone"]
 Named = tuple[str, float]
@@ -90,12 +94,6 @@ def change_interval(metric: str, ends: Interval) -> str:
     return f"{change(metric, ends.low)} to {change(metric, ends.high)}"
 
 
-def named(result: Result, trial: Trial) -> str:
-    """Return the name of a method, with its context where it has more than one."""
-    several = sum(other.method == result.method for other in trial.results) > 1
-    return f"{result.method}, {result.context}" if several else result.method
-
-
 def beyond_chance(metric: str, found: Comparison) -> bool:
     """Tell whether a difference is more than luck with the test rows.
 
@@ -126,7 +124,7 @@ def verdict(
         method = MEMORY if trial.deployed == PLAIN else trial.deployed
     of_method = [r for r in trial.results if r.method == method]
     result = next((r for r in of_method if r.context == context), of_method[0])
-    plain = next((r for r in trial.results if r.method == PLAIN), None)
+    plain = trial.result(PLAIN)
     others = {row: scores for row, scores in trial.simple.items() if row != method}
     simple = best_simple(metric, others)
     beside = f"{_beside(metric, simple)}{_warning(result)}"
@@ -152,8 +150,7 @@ def phrase(method: str) -> str:
 
 def _subject(method: str) -> str:
     """Return the name of a method at the beginning of a sentence."""
-    name = phrase(method)
-    return f"{name[:1].upper()}{name[1:]}"
+    return capital(phrase(method))
 
 
 def without_looking(result: Result) -> str:
@@ -213,23 +210,6 @@ def _phrase(metric: str, result: Result, trial: Trial) -> str:
     if METRICS[metric].share:
         return f"{value} {name} on {trial.rows} test rows"
     return f"{article} {name} of {value} on {trial.rows} test rows"
-
-
-def best_simple(metric: str, rows: Mapping[str, Mapping[str, float]]) -> Named | None:
-    """Return the simple row with the best score; None without any.
-
-    Example:
-        >>> best_simple("accuracy", {"kNN": {"accuracy": 0.8}, "PARAM": {"accuracy": 0.9}})
-        ('PARAM', 0.9)
-    """
-    scored = [(row, scores[metric]) for row, scores in rows.items() if metric in scores]
-    defined = [(row, value) for row, value in scored if not math.isnan(value)]
-    return max(defined, key=lambda row: ahead(metric, row[1]), default=None)
-
-
-def ahead(metric: str, value: float) -> float:
-    """Return a score, or a difference, so that more is better."""
-    return value if METRICS[metric].larger_is_better else -value
 
 
 def judge(
@@ -309,27 +289,28 @@ def compared(p: float) -> str:
 
 def advice(report: RunReport) -> tuple[str, ...]:
     """Return what a user may do next, the most urgent first; empty where nothing stands out."""
-    memory = [result for result in report.tests[0].results if result.method == MEMORY]
+    memory = report.tests[0].result(MEMORY)
     options = report.options.get(MEMORY, {})
+    held = report.parts.get("memory")
     return (
-        *_not_remembered(report),
-        *_never_found(report, memory[0], options.get("recipe.balance", "none")),
+        *(_not_remembered(held) if held else ()),
+        *_never_found(report, memory, options.get("recipe.balance", "none")),
         *_random_start(report, options),
-        *_stale(report, options.get("config.momentum", "")),
-        *_unused_slots(report),
+        *(_stale(held, options.get("config.momentum", "")) if held else ()),
+        *(_unused_slots(held) if held else ()),
         *_no_help(report),
     )
 
 
-def _not_remembered(report: RunReport) -> Iterator[str]:
-    if report.queue is not None and report.queue.rows == 0:
+def _not_remembered(held: "Memory") -> Iterator[str]:
+    if held.queue is not None and held.queue.rows == 0:
         yield (
             "The queue is empty, so nothing was read from it: call model.remember(x, y) after "
             "every optimizer step."
         )
 
 
-def _never_found(report: RunReport, result: Result, balance: str) -> Iterator[str]:
+def _never_found(report: RunReport, result: Result | None, balance: str) -> Iterator[str]:
     if not isinstance(result, ClassResult):
         return
     rows, right = result.confusion.sum(axis=1), np.diag(result.confusion)
@@ -355,8 +336,8 @@ def _random_start(report: RunReport, options: Mapping[str, str]) -> Iterator[str
         )
 
 
-def _stale(report: RunReport, momentum: str) -> Iterator[str]:
-    queue = report.queue
+def _stale(held: "Memory", momentum: str) -> Iterator[str]:
+    queue = held.queue
     if queue is None or queue.staleness is None or len(queue.staleness) == 0:
         return
     mean = float(queue.staleness.mean())
@@ -368,8 +349,8 @@ def _stale(report: RunReport, momentum: str) -> Iterator[str]:
         )
 
 
-def _unused_slots(report: RunReport) -> Iterator[str]:
-    slots = report.slots
+def _unused_slots(held: "Memory") -> Iterator[str]:
+    slots = held.slots
     if slots is None or slots.used is None:
         return
     used, count = int(slots.used.sum()), len(slots.classes)

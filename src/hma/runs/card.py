@@ -22,7 +22,7 @@ from hma.methods.memory import WithMemory
 from hma.metrics import METRICS
 from hma.questions.audit import score_text
 from hma.report.numbers import MISSING, counted
-from hma.report.run_report import MemoryChange
+from hma.report.sections.stored_rows import MemoryChange
 from hma.runs.audits import read_audits
 from hma.runs.deployment import MEMORY, MIXTURE, PARAM, Which, title
 from hma.runs.folder import Run

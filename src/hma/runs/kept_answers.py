@@ -12,8 +12,10 @@ from hma.io.files import file_sha256
 from hma.io.tensor_files import read_features, write_features
 from hma.methods import Learner
 from hma.methods.learner import Tick
+from hma.report.run_report import DEPLOYED
 from hma.report.run_report import MEMORY as MEMORY_NAME
-from hma.report.seeds import Candidate, SeedAnswers
+from hma.report.run_report import PLAIN as PLAIN_NAME
+from hma.report.scoring import ALONE, Answers
 from hma.runs.answers import answers
 from hma.runs.deployment import MEMORY, MIXTURE, PLAIN, Which, title
 from hma.runs.folder import Run
@@ -22,7 +24,6 @@ from hma.runs.source import training_task, with_features
 from hma.targets import Target
 from hma.training import Progress, progress_ticker
 
-DEPLOYED = Candidate("deployed", "deployed")
 ANSWERS = "answers"
 LABELS = "labels"
 Contexts = dict[str, Tensor]
@@ -168,8 +169,8 @@ def candidate_answers(
     return found
 
 
-def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
-    """Return what every candidate, and what was deployed, says of the test rows of a run.
+def answers_of(run: Run, progress: Progress | None = None) -> dict[str, Answers]:
+    """Return what every candidate, and what was deployed, says of each test set of a run.
 
     Each answers as it answers new rows, in its first context. Without test rows these are the
     validation rows. Rows that the memory was taught are left out, and test sets without others.
@@ -181,30 +182,33 @@ def answers_of(run: Run, progress: Progress | None = None) -> SeedAnswers:
     gone = taught_held_out(run)
     found = candidate_answers(run, progress=progress).without(gone)
     target, shares = run.preparation.target, run.deployed.counted
-    said = {
-        _candidate(which, target): {test: first(each[which]) for test, each in found.said.items()}
-        for which in run.candidates
-    }
-    places = {
-        test: [place for place, out in zip(run.places[test], gone[test], strict=True) if not out]
-        if test in gone
-        else run.places.get(test, [])
-        for test in found.labels
-    }
-    return SeedAnswers(
-        seed=run.options.seed,
-        target=target,
-        labels=found.labels,
-        places=places,
-        said=said | {DEPLOYED: {test: found.mixed(target, shares, test) for test in found.labels}},
-    )
+    answers = {}
+    for test, said in found.said.items():
+        own = {which: first(said[which]) for which in run.candidates}
+        others = {
+            candidate_name(which, target): logits
+            for which, logits in own.items()
+            if which not in (PLAIN, MEMORY)
+        }
+        answers[test] = Answers(
+            labels=found.labels[test],
+            memory={ALONE: own[MEMORY]},
+            plain={ALONE: own[PLAIN]} if PLAIN in own else {},
+            others=others | {DEPLOYED: found.mixed(target, shares, test)},
+            target=target,
+            places=[
+                place for place, out in zip(run.places[test], gone[test], strict=True) if not out
+            ]
+            if test in gone
+            else run.places.get(test, []),
+        )
+    return answers
 
 
-def _candidate(which: Which, target: Target) -> Candidate:
-    if which == MEMORY:
-        return Candidate(MEMORY_NAME, "memory")
-    name = title(which, target).removeprefix("the ")
-    return Candidate(name, "plain" if which == PLAIN else "simple")
+def candidate_name(which: Which, target: Target) -> str:
+    """Return what pages call a candidate."""
+    own: dict[Which, str] = {PLAIN: PLAIN_NAME, MEMORY: MEMORY_NAME}
+    return own[which] if which in own else title(which, target).removeprefix("the ")
 
 
 def _key(run: Run) -> str:

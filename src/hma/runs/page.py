@@ -14,12 +14,12 @@ from hma.methods.memory import WithMemory
 from hma.metrics import scores
 from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
 from hma.questions.unfamiliar import unfamiliarity
-from hma.report import run_report as report_names
-from hma.report.memory_summary import TrainingRows
 from hma.report.page import write_page as write_report
-from hma.report.run_report import Candidate, Promise, Promises, RunReport
+from hma.report.run_facts import RunFacts, SimpleRows, TrainingRows
+from hma.report.run_report import Candidate, RunReport
 from hma.report.scoring import Answers
-from hma.report.summary import About, SimpleRows, summarise
+from hma.report.sections.coverage import Promise, Promises
+from hma.report.summary import summarise
 from hma.report.verdict import advice, verdict
 from hma.runs.audits import read_audits
 from hma.runs.card import changes_of, version_line
@@ -35,7 +35,7 @@ from hma.runs.held_out import (
     taught_held_out,
     without_rows,
 )
-from hma.runs.kept_answers import CandidateAnswers, candidate_answers, first
+from hma.runs.kept_answers import CandidateAnswers, candidate_answers, candidate_name, first
 from hma.runs.remembered import RememberedRows
 from hma.runs.source import features_of, training_task, with_features
 from hma.runs.suspects import suspects_if_cheap
@@ -157,54 +157,42 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         asked = CandidateAnswers.ask(candidates, lambda _: validation, rows, progress)
     tests = {name: _answers(run, memory, split, asked, name) for name, split in tested.items()}
     splits = {"train": task.train, "validation": task.validation, **task.tests}
-    about = About(
+    records = {
+        candidate_name(which, target): run.record(which).to_json() for which in run.candidates
+    }
+    promises, more_notes = (
+        _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
+    )
+    facts = RunFacts(
         title=task.name,
         kind=task.kind,
         classes=run.preparation.classes,
+        model=memory.model,
+        tests=tests,
+        records=records,
         target=target,
         metric=task.metric,
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,
-    )
-    records = {which: run.record(which).to_json() for which in run.candidates}
-    deployed = run.deployed
-    promises, more_notes = (
-        _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
+        training_rows=_training_rows(run, prepared, memory, task.train),
+        simple=_simple_rows(run, tests, gone),
+        batch_size=rows,
+        seed=run.options.seed,
+        deployed=candidate_name(run.deployed.which, target),
+        why=run.deployed.why,
+        candidates=tuple(_candidates(run)),
+        notes=[*_notes(prepared), *_taught_notes(gone), *more_notes],
+        unclaimed=_unclaimed(prepared.task, gone, tests),
+        version=version_line(run),
+        more={
+            "audits": read_audits(run),
+            "suspects": suspects_if_cheap(run, memory.model, prepared.source),
+            "changes": changes_of(run),
+            "coverage": promises,
+        },
     )
     with progress_ticker(progress, "page") as tick:
-        report = summarise(
-            memory.model,
-            about,
-            tests,
-            memory_record=records.pop(MEMORY),
-            plain_record=records.pop(PLAIN, None),
-            plain=learners[PLAIN].module if PLAIN in learners else None,
-            training_rows=_training_rows(run, prepared, memory, task.train),
-            simple=_simple_rows(run, tests, gone),
-            batch_size=rows,
-            seed=run.options.seed,
-            deployed_method=method_name(deployed.which, target),
-            other_records={method_name(which, target): held for which, held in records.items()},
-            notes=[*_notes(prepared), *_taught_notes(gone), *more_notes],
-            unclaimed=_unclaimed(prepared.task, gone, tests),
-            version=version_line(run),
-            tick=tick,
-        )
-    return replace(
-        report,
-        deployed=deployed.why,
-        candidates=tuple(_candidates(run)),
-        audits=read_audits(run),
-        suspects=suspects_if_cheap(run, memory.model, prepared.source),
-        changes=tuple(changes_of(run)),
-        promises=promises,
-    )
-
-
-def method_name(which: Which, target: Target) -> str:
-    """Return what the page calls a candidate."""
-    own: dict[Which, str] = {PLAIN: report_names.PLAIN, MEMORY: report_names.MEMORY}
-    return own[which] if which in own else title(which, target).removeprefix("the ")
+        return summarise(facts, tick)
 
 
 def _answers(
@@ -219,7 +207,7 @@ def _answers(
         labels=split.labels,
         memory=said[MEMORY],
         plain=said.get(PLAIN, {}),
-        others={method_name(which, target): logits for which, logits in others.items()},
+        others={candidate_name(which, target): logits for which, logits in others.items()},
         features=features_of(memory, split, run.options.recipe.eval_batch_size),
         orders={c: evaluation_order(c, len(split)) for c in memory.contexts},
     )
@@ -233,7 +221,7 @@ def _promises(
     assert isinstance(memory, WithMemory)
     name, asked = next(iter(tests.items()))
     own = learners[which].contexts[0]
-    said = asked.others.get(method_name(which, target))
+    said = asked.others.get(candidate_name(which, target))
     if which in (MEMORY, PLAIN):
         said = (asked.memory if which == MEMORY else asked.plain)[own]
     assert said is not None
@@ -259,7 +247,7 @@ def _simple_rows(run: Run, tests: Mapping[str, Answers], gone: BySplit) -> Simpl
         if test in found and test in gone and bool(gone[test].any()):
             found[test] = {
                 title(which, target): scores(
-                    asked.others[method_name(which, target)], asked.labels, target=target
+                    asked.others[candidate_name(which, target)], asked.labels, target=target
                 )
                 for which in (*SIMPLE, PARAM)
                 if which in run.candidates
@@ -301,7 +289,7 @@ def _candidates(run: Run) -> list[Candidate]:
         return []
     return [
         Candidate(
-            method=method_name(which, target),
+            method=candidate_name(which, target),
             share=deployed.shares.get(which),
             validation_loss=deployed.losses.get(which) or _measured_loss(run, which),
         )

@@ -72,13 +72,13 @@ class SeveralRuns:
 
         The training data is opened only for runs whose answers are not kept.
         """
-        first, notes, answers = self.run(), [], []
+        first, notes, answers = self.run(), [], {}
         for seed, run in self.runs.items():
             found, taught = answers_of(run, progress), _taught_in_words(run)
             if taught and _too_few(run, found):
                 notes.append(f"Not counted here: seed {seed}, whose memory was taught {taught}.")
                 continue
-            answers.append(found)
+            answers[seed] = found
             if taught:
                 notes.append(f"Seed {seed}: its memory was taught {taught}, left out here.")
         if not answers:
@@ -90,13 +90,13 @@ class SeveralRuns:
         if self.unfinished:
             named = ", ".join(map(str, self.unfinished))
             notes.append(f"Not finished, and not counted here: seed {named}.")
-        if "validation" in answers[0].labels:
+        if "validation" in next(iter(answers.values())):
             notes.append(
                 "No rows were set aside to test on: these are the validation rows that epochs were "
                 "selected by, so the scores are too good. Train with --test 0.2."
             )
         return replace(
-            compare_seeds(task["name"], answers, task["metric"]),
+            compare_seeds(task["name"], answers, task["metric"], first.preparation.target),
             deployed={seed: run.deployed.why for seed, run in self.runs.items()},
             notes=tuple(notes),
         )
@@ -190,12 +190,12 @@ def _write_own_page(run: Run, progress: Progress | None, say: Says) -> None:
 def _scores(run: Run, answers: SeedAnswers) -> str:
     """Return what each candidate came to on the first test set, in a line."""
     metric = METRICS[run.record(MEMORY).setup["task"]["metric"]]
-    if not answers.labels:
+    if not answers:
         return f"not scored, as the memory was taught {_taught_in_words(run)}"
-    test, labels = next(iter(answers.labels.items()))
+    asked, target = next(iter(answers.values())), run.preparation.target
     scores = [
-        f"{candidate.name} {amount(metric.name, metric.score(said[test], labels, answers.target))}"
-        for candidate, said in answers.said.items()
+        f"{name} {amount(metric.name, metric.score(logits, asked.labels, target))}"
+        for name, logits in asked.own.items()
     ]
     return f"{metric.title} {', '.join(scores)}"
 
@@ -211,7 +211,9 @@ def _too_few(run: Run, answers: SeedAnswers) -> bool:
     gone = taught_held_out(run)
     tests = [name for name in gone if name != VALIDATION] or [VALIDATION]
     return any(
-        bool(gone[test].any()) and len(answers.labels.get(test, ())) < LEAST_ROWS for test in tests
+        bool(gone[test].any())
+        and (len(answers[test].labels) if test in answers else 0) < LEAST_ROWS
+        for test in tests
     )
 
 

@@ -9,7 +9,7 @@ from hma.methods.memory import WithMemory
 from hma.model import MemoryModel
 from hma.questions.suspects import Suspects, label_issues, suspects
 from hma.report.groups import label_text
-from hma.report.run_report import Against, SuspectRow, SuspectRows
+from hma.report.sections.suspects import Against, SuspectRow, SuspectRows
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows

@@ -29,10 +29,10 @@ from hma.paper.report.formats import markdown, plain_text
 from hma.paper.report.page import Examples, Shown, _shown, examples_of, page, script_policy
 from hma.paper.report.pictures import printed_scenes
 from hma.paper.report.printed import print_pictures
-from hma.paper.report.scene import Example, HeatMap, Plot
 from hma.paper.report.summary import summarise
 from hma.paper.results import Results
 from hma.paper.table import SLOT_MAP, Problem, Row, SizeSweep, SlotMap
+from hma.report.charts import Example, HeatMap, Plot
 from hma.report.numbers import MINUS
 
 

@@ -210,8 +210,8 @@ def latex(report: TableReport) -> str:
     Quotation marks and all letters come out as in a document with ``\usepackage[T1]{fontenc}``.
     """
     head = [
-        f"% {_comment(f'{report.table.key}, budget {report.budget}: {report.budget_what}')}",
-        f"% {_comment(state(report))}",
+        f"% {on_one_line(f'{report.table.key}, budget {report.budget}: {report.budget_what}')}",
+        f"% {on_one_line(state(report))}",
         "% \\usepackage{booktabs}\n% \\usepackage[T1]{fontenc}",
     ]
     numbered = enumerate(sheets(report), start=1)
@@ -227,10 +227,6 @@ def escape_latex(text: str) -> str:
     """
     line = on_one_line(text)
     return "".join(ESCAPES.get(character, character) for character in line)
-
-
-def _comment(text: str) -> str:
-    return on_one_line(text)
 
 
 def _latex_table(report: TableReport, sheet: Sheet, place: int) -> str:

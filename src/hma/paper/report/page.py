@@ -15,14 +15,14 @@ from hma.extras import needed
 from hma.paper.example_rows import ExampleRow, example_rows
 from hma.paper.report import formats as sentences
 from hma.paper.report import scores
-from hma.paper.report.drawing import figure, interval_bar, legend_drawing, panel_drawings
-from hma.paper.report.scene import Example, Scene
+from hma.paper.report.drawing import figure, interval_bar, panel_drawings
+from hma.paper.report.scene import Scene
 from hma.paper.report.scores import Paired
 from hma.paper.report.sheets import overviews, sheets
 from hma.paper.report.table_report import TableReport
 from hma.paper.step_costs import STEP_COSTS
 from hma.paper.table import Table
-from hma.report import numbers
+from hma.report.charts import Example, legend_chart
 from hma.report.html import inline_png, small_png, template
 from hma.report.svg import Scale, tag
 
@@ -78,7 +78,6 @@ def page(report: TableReport, examples: Examples = NO_EXAMPLES) -> str:
         pictures=interactive(report.scenes, examples),
         policy=script_policy(),
         script=script(),
-        numbers=numbers,
         scores=scores,
         scored=not any(STEP_COSTS in record.measures for record in report.held.values()),
         sentences=sentences,
@@ -109,7 +108,7 @@ def interactive(scenes: Sequence[Scene], examples: Examples) -> list[Markup]:
         macro(
             scene=scene,
             panels=panel_drawings(scene),
-            legend=[(name, legend_drawing(series)) for name, series in scene.legend.items()],
+            legend=[(name, legend_chart(series)) for name, series in scene.legend.items()],
             examples=_packed(scene, examples),
             absent=examples.absent if scene.examples else "",
         )
@@ -124,18 +123,14 @@ def _packed(scene: Scene, examples: Examples) -> str:
 
 def script() -> Markup:
     """Return the script of such a page; it reads what is on the page and asks for nothing."""
-    return Markup(_template("pictures.js"))
+    place = files(HERE).joinpath("templates", "pictures.js")
+    return Markup(place.read_text(encoding="utf-8"))
 
 
 def script_policy() -> str:
     """Return the policy that lets this script run, and no other."""
     digest = hashlib.sha256(script().encode()).digest()
     return f"script-src 'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _template(name: str) -> str:
-    place = files(HERE).joinpath("templates", name)
-    return place.read_text(encoding="utf-8")
 
 
 def examples_of(table: Table, budget: str, scenes: Sequence[Scene]) -> Examples:

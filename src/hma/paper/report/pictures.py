@@ -8,21 +8,11 @@ from typing import Any, NamedTuple, assert_never
 
 from hma.paper.picture_measures import unpacked
 from hma.paper.report import scores
-from hma.paper.report.scene import (
-    Check,
-    Example,
-    Groups,
-    HeatMap,
-    Line,
-    Panel,
-    Plot,
-    Point,
-    Scene,
-    Series,
-)
+from hma.paper.report.scene import Check, Scene
 from hma.paper.report.scores import settled
 from hma.paper.report.table_report import Entry, Group, Place, TableReport
 from hma.paper.table import ATTENTION_MAP, SLOT_MAP, AttentionMap, Cell, SizeSweep, SlotMap, Table
+from hma.report.charts import Example, Groups, HeatMap, Line, Panel, Plot, Point, Series
 from hma.report.numbers import MISSING, counted, fixed, percent, probability, share, signed
 from hma.report.statistics import CHANCE, student_interval
 from hma.report.svg import Look

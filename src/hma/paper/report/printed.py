@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from hma.errors import printable
 from hma.extras import needed
-from hma.paper.report.scene import HeatMap, Panel, Scene, Series
+from hma.paper.report.scene import Scene
+from hma.report.charts import HeatMap, Panel, Series
 from hma.report.numbers import fixed
-from hma.report.svg import COLOURS, DASHES, MARKERS, Look
+from hma.report.svg import DASHES, MARKERS, Look
 
 PrintFormat = Literal["png", "pdf", "svg"]
 WIDTH, PANEL_HEIGHT, LEGEND_HEIGHT = 7.2, 3.1, 0.8
@@ -114,13 +115,9 @@ def _panel(part: Any, axis: Any, panel: Panel) -> None:
     for ticks, place in ((panel.x_ticks, axis.xaxis), (panel.y_ticks, axis.yaxis)):
         if ticks is not None:
             place.set_ticks([at for at, _ in ticks], labels=[_text(text) for _, text in ticks])
-    if panel.x_ticks == () == panel.y_ticks:
+    if panel.is_bare:
         axis.set_aspect("equal", adjustable="datalim")
         axis.spines[["top", "right"]].set_visible(True)
-
-
-def _colour(look: Look) -> str:
-    return INK if look.colour is None else COLOURS[look.colour]
 
 
 def _line_style(look: Look) -> Any:
@@ -132,17 +129,17 @@ def _series(axis: Any, series: Series) -> None:
     look, points = series.look, series.points
     x, y = [point.x for point in points], [point.y for point in points]
     if series.joined:
-        axis.plot(x, y, color=_colour(look), linestyle=_line_style(look), linewidth=1.2)
+        axis.plot(x, y, color=look.colour or INK, linestyle=_line_style(look), linewidth=1.2)
         low = [point.y if point.low is None else point.low for point in points]
         high = [point.y if point.high is None else point.high for point in points]
-        axis.fill_between(x, low, high, color=_colour(look), alpha=0.09, linewidth=0)
+        axis.fill_between(x, low, high, color=look.colour or INK, alpha=0.09, linewidth=0)
     axis.scatter(
         x,
         y,
         s=16.0,
         marker=MARKERS[look.shape],
-        facecolors="none" if look.hollow else _colour(look),
-        edgecolors=_colour(look) if look.hollow else "#ffffff",
+        facecolors="none" if look.hollow else look.colour or INK,
+        edgecolors=(look.colour or INK) if look.hollow else "#ffffff",
         linewidths=0.8 if look.hollow else 0.3,
     )
 
@@ -153,11 +150,11 @@ def _legend_handle(series: Series) -> Any:
     return lines.Line2D(
         [],
         [],
-        color=_colour(look),
+        color=look.colour or INK,
         linestyle=_line_style(look) if series.joined else "none",
         marker=MARKERS[look.shape],
         markersize=4.5,
-        markerfacecolor="none" if look.hollow else _colour(look),
+        markerfacecolor="none" if look.hollow else look.colour or INK,
         label=_text(series.name),
     )
 

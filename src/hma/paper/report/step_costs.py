@@ -6,11 +6,12 @@ from math import ceil, floor, log2
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from hma.paper.report.scene import Plot, Point, Scene, Series
+from hma.paper.report.scene import Scene
 from hma.paper.report.table_report import Field, Sheet, TableReport, named_once
 from hma.paper.step_costs import STEP_COSTS
 from hma.paper.table import Cell, PublishedCost, Table
 from hma.report import numbers
+from hma.report.charts import Plot, Point, Series
 from hma.report.numbers import TIMES
 from hma.report.svg import Look
 from hma.training import Record
