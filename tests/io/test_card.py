@@ -90,7 +90,7 @@ def test_a_card_says_what_the_model_holds(tmp_path):
     assert facts["stored rows"] == "8 (one for each sample), 8 with the id of a sample"
     assert facts["slots"] == "6, 2 for each class"
     assert "keys of width 4" in facts["memory"]
-    assert f"{float(model.vote.share):.0%} of the answer" in facts["memory"]
+    assert f"{model.memory_share:.0%} of the answer" in facts["memory"]
     assert facts["context"].startswith("`alone`")
 
 

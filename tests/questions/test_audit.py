@@ -356,7 +356,7 @@ def test_rows_with_ids_do_not_attend_to_their_own_copy(design):
     logits = []
     for row in range(6):
         other = copy.deepcopy(model)
-        features, labels, ids, _ = model.real.queue.rows()
+        features, labels, ids, *_ = model.real.queue.rows()
         kept = ids != row
         other.real.queue.clear()
         other.real.queue.write(MemoryRows(features[kept], labels[kept], ids[kept]))

@@ -36,7 +36,7 @@ def model_of(target=None, **changes):
 def without_rows(model, hidden):
     """Return a model whose queue never held some of its rows."""
     other = deepcopy(model)
-    features, labels, ids, _ = model.real.queue.rows()
+    features, labels, ids, *_ = model.real.queue.rows()
     kept = [place for place in range(len(features)) if place not in hidden]
     other.real.queue.clear()
     other.real.queue.write(MemoryRows(features[kept], labels[kept], ids[kept]))

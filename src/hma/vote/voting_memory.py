@@ -466,9 +466,10 @@ class VotingMemory(MemoryModel):
 
     def describe(self) -> str:
         """Return in words what kind of memory this is."""
+        also = " and say what was solved for" if self.solved else ""
         return (
-            f"rows near a query vote for their labels, by keys of width {self.config.key_dim:,}; "
-            f"they have {self.memory_share:.0%} of the answer, the head has the rest"
+            f"rows near a query vote for their labels{also}, by keys of width "
+            f"{self.config.key_dim:,}; they have {self.memory_share:.0%} of the answer, the head has the rest"
         )
 
     # ---------------------------------------------------------------------- projections
