@@ -469,7 +469,8 @@ class VotingMemory(MemoryModel):
         also = " and say what was solved for" if self.solved else ""
         return (
             f"rows near a query vote for their labels{also}, by keys of width "
-            f"{self.config.key_dim:,}; they have {self.memory_share:.0%} of the answer, the head has the rest"
+            f"{self.config.key_dim:,}; they have {self.memory_share:.0%} of the answer, "
+            "the head has the rest"
         )
 
     # ---------------------------------------------------------------------- projections
