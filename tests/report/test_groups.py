@@ -9,7 +9,6 @@ from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score
 from torch import nn
 
 from hma import HMA, HMAConfig
-from hma.report.groups import group_names, label_text, membership
 from hma.report.page import render
 from hma.report.run_facts import RunFacts, TrainingRows
 from hma.report.run_report import MEMORY
@@ -131,10 +130,10 @@ def test_rows_are_counted_by_what_the_slots_stand_for(number, labels):
 
 
 def test_names_of_groups_and_labels_are_those_of_the_target():
-    assert group_names(Classes(2), ["a", "b"]) == ("a", "b")
-    assert label_text(Classes(2), ["a", "b"], -1) == ""
-    assert label_text(Number(), ["price"], 12.5) == "12.5"
-    assert membership(Classes(3), torch.tensor([2, -1])).tolist() == [[0, 0, 1], [0, 0, 0]]
+    assert Classes(2).group_names(["a", "b"]) == ("a", "b")
+    assert Classes(2).label_text(["a", "b"], -1) == ""
+    assert Number().label_text(["price"], 12.5) == "12.5"
+    assert Classes(3).given_membership(torch.tensor([2, -1])).tolist() == [[0, 0, 1], [0, 0, 0]]
 
 
 def test_soft_labels_are_shown_by_their_likeliest_class():
@@ -145,4 +144,4 @@ def test_soft_labels_are_shown_by_their_likeliest_class():
     assert report.splits["test"].tolist() == likeliest
     assert report.tests[0].results[0].confusion.sum(axis=1).tolist() == likeliest
     assert "What is mistaken for what" in render(report)
-    assert label_text(SoftClasses(2), ["a", "b"], [0.25, 0.75]) == "a 25%, b 75%"
+    assert SoftClasses(2).label_text(["a", "b"], [0.25, 0.75]) == "a 25%, b 75%"

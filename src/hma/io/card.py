@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hma.errors import on_one_line
 from hma.model import Context
 from hma.questions.audit import Audit
-from hma.targets import Classes, Number, SoftClasses, Target, YesNo
+from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.vote.views import TwoViews
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def model_facts(model: "MemoryModel") -> dict[str, str]:
     return {
         "backbone": f"`{_class_of(backbone)}`, {_count(backbone):,} weights",
         "features": f"{model.feature_dim - model.key_width:,}",
-        "answers": target_words(model.target),
+        "answers": model.target.description,
         "memory": model.describe(),
         "stored rows": _stored(model),
         "slots": _slots(model),
@@ -173,22 +173,6 @@ def model_facts(model: "MemoryModel") -> dict[str, str]:
 def own_backbone(model: "MemoryModel") -> "nn.Module":
     """Return the backbone as it was given, without the view that keys are made of."""
     return model.backbone.backbone if isinstance(model.backbone, TwoViews) else model.backbone
-
-
-def target_words(target: Target) -> str:
-    """Return in words what a model answers.
-
-    Example:
-        >>> target_words(Classes(3)), target_words(Number())
-        ('one of 3 classes', 'a number')
-    """
-    if isinstance(target, Classes):
-        return f"one of {target.table_rows:,} classes"
-    if isinstance(target, SoftClasses):
-        return f"shares of {target.outputs:,} classes"
-    if isinstance(target, YesNo):
-        return f"{target.outputs:,} yes/no labels"
-    return "a number" if isinstance(target, Number) else f"`{type(target).__name__}`"
 
 
 def _class_of(module: object) -> str:

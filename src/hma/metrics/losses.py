@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from hma.metrics.classes import class_answers
 from hma.metrics.metric import Floats, Metric, OfWeights, ratio, weighted_mean
-from hma.targets import Classes, Number, SoftClasses, Target, YesNo
+from hma.targets import Classes, SoftClasses, Target, YesNo
 
 
 def _log_loss(outputs: Tensor, labels: Tensor, target: Target) -> float:
@@ -107,7 +107,7 @@ def temperature_for(
         >>> temperature_for(sure, torch.tensor([0] * 30 + [1] * 10), Classes(2)) > 4
         True
     """
-    if isinstance(target, Number) or len(labels) == 0:
+    if not target.gives_probabilities or len(labels) == 0:
         return 1.0
     logits = logits.detach().cpu().double()
     counts = 1.0 if weight is None else weight.cpu()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hma.errors import UserError
-from hma.targets import Number, Target, YesNo
+from hma.targets import Target
 
 if TYPE_CHECKING:
     from hma.model import MemoryModel
@@ -163,8 +163,4 @@ def explained_output(target: Target, expected: Tensor) -> int:
         target: What a label is.
         expected: What it expects of one row, ``(O,)``.
     """
-    if isinstance(target, Number):
-        return 0
-    if isinstance(target, YesNo):
-        return int((expected - 0.5).abs().argmax())
-    return int(expected.argmax())
+    return int((expected if target.picks_one else (expected - 0.5).abs()).argmax())

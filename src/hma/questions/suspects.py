@@ -11,7 +11,7 @@ from torch import Tensor
 from hma.errors import UserError
 from hma.extras import needed
 from hma.memory.blocks import MOST_DISTANCES
-from hma.targets import Classes, Number, SoftClasses, Target
+from hma.targets import Target
 
 if TYPE_CHECKING:
     from hma.model import LeftOut, MemoryModel
@@ -166,7 +166,7 @@ def _scores(target: Target, labels: Tensor, expected: Tensor) -> Tensor:
         target.stated(labels).to(expected.dtype).masked_fill(target.unshared(labels), torch.nan)
     )
     apart = target.apart(stated, expected)
-    if not isinstance(target, Number):
+    if target.gives_probabilities:
         return apart
     known = apart[~apart.isnan()]
     usual = known.median() / NORMAL_MEDIAN if len(known) else apart.new_ones(())
@@ -190,7 +190,7 @@ def label_issues(found: Suspects) -> Tensor:
     Args:
         found: Of labels that are classes.
     """
-    if not isinstance(found.target, Classes | SoftClasses):
+    if not found.target.picks_one:
         raise UserError(
             f"cleanlab judges classes, got labels of the kind {found.target.kind!r}; "
             "leave it out: the order by score is there for all"

@@ -13,7 +13,6 @@ from torch.nn.functional import one_hot
 
 from hma.model import Context, MemoryModel
 from hma.questions.explain import Explanation, explain
-from hma.report.groups import group_names, membership
 from hma.report.run_report import MEMORY, PLAIN, Candidate
 from hma.report.scoring import RESAMPLES, Answers
 from hma.report.statistics import Floats
@@ -164,7 +163,7 @@ class RunFacts:
     @property
     def groups(self) -> tuple[str, ...]:
         """What rows are counted by: classes, or what the slots of another target stand for."""
-        return group_names(self.target, self.classes)
+        return self.target.group_names(self.classes)
 
     @property
     def networks(self) -> dict[str, Values]:
@@ -201,7 +200,7 @@ def trace_attention(context: str, model: MemoryModel, features: Tensor, batch_si
         batch_size: Rows of a batch, as in evaluation.
     """
     memory = model.memory_state()
-    held = membership(model.target, memory.labels)  # (N, C)
+    held = model.target.given_membership(memory.labels)  # (N, C)
     slot_held = one_hot(memory.slot_classes.cpu(), model.num_labels).double()  # (S, C)
     kinds = torch.zeros(model.num_labels, 5, dtype=torch.float64)
     on_queue = torch.zeros(model.num_labels, len(held), dtype=torch.float64)
@@ -210,7 +209,7 @@ def trace_attention(context: str, model: MemoryModel, features: Tensor, batch_si
     with _in_context(model, context):
         for chunk in torch.split(features, batch_size):
             found = explain(model, features=chunk.to(model.head.weight))
-            said = membership(model.target, found.prediction).T  # (C, B)
+            said = model.target.given_membership(found.prediction).T  # (C, B)
             kinds += said @ _kinds(found).cpu().double()
             on_queue += said @ found.queue.cpu().double()
             on_slots += said @ found.slots.cpu().double()

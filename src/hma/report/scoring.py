@@ -25,7 +25,7 @@ from hma.report.run_report import (
     Trial,
 )
 from hma.report.statistics import Draws, calibration, mcnemar, wilson
-from hma.targets import Classes, Number, SoftClasses, Target, YesNo
+from hma.targets import Classes, Target, YesNo
 
 RESAMPLES = 2000
 ALONE = "alone"
@@ -132,7 +132,7 @@ def compare(
     best = best_simple(metrics[0], trial.simple)
     bases = [method for method in (PLAIN, best[0] if best else None) if method is not None]
     methods = [method for method, _ in shared]
-    alone = len(seeds) == 1 and isinstance(target, Classes | SoftClasses)
+    alone = len(seeds) == 1 and target.picks_one
     right = [right_rows(judged[0][key].logits, first.labels.cpu()) for key in shared if alone]
     comparisons = tuple(
         _comparison(shared[i], base, drawn, (i, methods.index(base)), right)
@@ -186,10 +186,10 @@ def shown_metrics(target: Target, headline: str) -> list[str]:
     if headline not in serving:
         known = ", ".join(map(repr, serving))
         raise ValueError(f"headline must be one of {known}, got {headline!r}")
-    if isinstance(target, Classes | SoftClasses):
+    if target.picks_one:
         kept = {metric.name for metric in recorded(target) if metric.followed}
         kept |= {name for name in serving if METRICS[name].share}
-        kept |= {"auroc"} if target.count <= 2 else set()
+        kept |= {"auroc"} if target.outputs <= 2 else set()
     else:
         kept = {metric.name for metric in recorded(target)}
     return [headline, *(name for name in serving if name in kept - {headline})]
@@ -275,12 +275,12 @@ def result_of(
         labels: As the target has them.
         draws: Resamples and seed of the bootstrap.
     """
-    if isinstance(target, Number):
+    if not target.gives_probabilities:
         said, true = target.expected(logits), labels.reshape(-1).double()
         return partial(NumberResult, said=said.numpy(), true=true.numpy())
-    if isinstance(target, YesNo):
-        return _labels_result(target, logits, labels, draws)
-    return _class_result(logits, labels)
+    if target.picks_one:
+        return _class_result(logits, labels)
+    return _labels_result(target, logits, labels, draws)
 
 
 def log_probabilities_of(logits: Tensor) -> Tensor:
@@ -319,11 +319,11 @@ def _class_result(logits: Tensor, labels: Tensor) -> MakeResult:
 
 
 def _labels_result(
-    target: YesNo, logits: Tensor, labels: Tensor, draws: Mapping[str, int]
+    target: Target, logits: Tensor, labels: Tensor, draws: Mapping[str, int]
 ) -> MakeResult:
     y = target.check(labels, len(labels))  # (N, T)
     area, one = METRICS["auroc"].weighted, YesNo(1)
-    each = [area(logits[:, t : t + 1], y[:, t : t + 1], one) for t in range(target.count)]
+    each = [area(logits[:, t : t + 1], y[:, t : t + 1], one) for t in range(target.outputs)]
     drawn = bootstrap(each, rows=len(y), **draws)
     once = np.ones((len(y), 1))
     return partial(

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from hma.metrics import METRICS
 from hma.report import sections
-from hma.report.groups import belongs
 from hma.report.run_facts import RunFacts, Values, flat
 from hma.report.run_report import MEMORY, PLAIN, RunReport, Trial
 from hma.report.scoring import compare, shown_metrics
@@ -37,7 +36,7 @@ def summarise(
         if found := section.gather(run):
             parts[section.key] = found
         tick(done, total)
-    counts = {name: belongs(run.target, y).sum(dim=0).numpy() for name, y in run.splits.items()}
+    counts = {name: run.target.belongs(y).sum(dim=0).numpy() for name, y in run.splits.items()}
     return RunReport(
         title=run.title,
         kind=run.kind,

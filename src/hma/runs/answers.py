@@ -20,7 +20,7 @@ from hma.questions.row_order import SerialCorrelation
 from hma.runs.coverage import Covered
 from hma.runs.folder import ENCODED, Run
 from hma.runs.prediction_files import ENDINGS, Content, prediction_file
-from hma.targets import Number, Target, YesNo
+from hma.targets import Target
 from hma.training import Progress, Scores, logits_by_context, progress_ticker
 
 __all__ = ["ENDINGS", "evaluate", "predict"]
@@ -135,19 +135,17 @@ def columns_of(target: Target, names: Sequence[str]) -> dict[str, Content]:
         >>> columns_of(Number(), ["price"])
         {'price': 'number'}
     """
-    if isinstance(target, Number):
+    if not target.gives_probabilities:
         return {names[0]: "number"}
-    shares: dict[str, Content] = {f"probability of {name}": "share" for name in names}
-    if isinstance(target, YesNo):
-        return shares
     decided: dict[str, Content] = {"label": "text", "probability": "share"}
-    return decided | shares
+    shares: dict[str, Content] = {f"probability of {name}": "share" for name in names}
+    return decided | shares if target.picks_one else shares
 
 
 def _cells(target: Target, names: Sequence[str], values: Any) -> list[Any]:
-    if isinstance(target, Number):
+    if not target.gives_probabilities:
         return [values]
-    if isinstance(target, YesNo):
+    if not target.picks_one:
         return list(values)
     best = max(range(len(values)), key=values.__getitem__)
     return [names[best], values[best], *values]

@@ -15,7 +15,6 @@ from hma.io.card import (
     model_facts,
     section,
     table,
-    target_words,
 )
 from hma.io.files import atomic_write
 from hma.methods.memory import WithMemory
@@ -143,7 +142,7 @@ def _facts(run: Run) -> dict[str, str]:
     source = options.source if is_builtin(options.source) else Path(options.source).name
     rows = (f"{len(places):,} {name}" for name, places in run.places.items())
     parts = {
-        "answers": f"{target_words(preparation.target)}: {shown}",
+        "answers": f"{preparation.target.description}: {shown}",
         "data": f"{source} ({preparation.kind})",
         "rows": ", ".join(rows),
         "backbone": f"{options.backbone}{', frozen' if options.frozen_backbone else ''}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,14 +16,13 @@ from hma.questions.contributions import Contributions, contributions, explained_
 from hma.questions.explain import Explanation, explain
 from hma.questions.explain import Source as Seen
 from hma.report import numbers
-from hma.report.groups import group_names, label_text
 from hma.report.html import inline_picture, template
 from hma.report.numbers import counted, decimals, percent, plain, signed
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows
 from hma.runs.source import place_of, training_features, training_source
-from hma.targets import Number, Target, YesNo
+from hma.targets import Target
 
 AT_ONCE = 256
 COMPARED = 4096
@@ -61,9 +60,9 @@ def explained_in(target: Target, names: Sequence[str], output: int) -> str:
         >>> explained_in(YesNo(2), ["toxic", "soluble"], 1)
         'the probability of soluble: yes'
     """
-    if isinstance(target, Number):
+    if not target.gives_probabilities:
         return names[0]
-    return f"the probability of {names[output]}{': yes' if isinstance(target, YesNo) else ''}"
+    return f"the probability of {names[output]}{'' if target.picks_one else ': yes'}"
 
 
 def effects_of(
@@ -71,7 +70,7 @@ def effects_of(
 ) -> Iterator[Effect]:
     """Yield the effect of the memories as a whole, then of classes, training rows and slots."""
     target, names = run.preparation.target, run.preparation.classes
-    groups, scale = group_names(target, names), not isinstance(target, Number)
+    groups, scale = target.group_names(names), target.gives_probabilities
 
     def change(value: float) -> str:
         return f"{signed(100 * value, 2)} points" if scale else signed(value, decimals(value))
@@ -92,7 +91,7 @@ def effects_of(
         if len(named) == top or sample < 0 or sample in named:
             continue
         named.add(sample)
-        label = label_text(target, names, shares.queue_classes[place].tolist())
+        label = target.label_text(names, shares.queue_classes[place].tolist())
         shown = remembered.describe(sample), remembered.picture(sample)
         yield Effect(remembered.kind(sample), change(float(moved.queue[place])), label, *shown)
     for place in strongest(moved.slots, top):
@@ -137,7 +136,7 @@ def nearest_rows(
     found = [
         NearRow(
             float(distances[i]),
-            label_text(target, names, split.labels[i].tolist()),
+            target.label_text(names, split.labels[i].tolist()),
             text,
             inline_picture(training.thumbnail(places[i])),
         )
@@ -157,7 +156,7 @@ def _nearest_held(
     found = []
     for place in distances.argsort(stable=True)[:top].tolist():
         sample = int(held.ids[place])
-        label = label_text(target, names, held.labels[place].tolist())
+        label = target.label_text(names, held.labels[place].tolist())
         shown = remembered.describe(sample), remembered.picture(sample)
         found.append(NearRow(float(distances[place]), label, *shown))
     return tuple(found), len(distances)
@@ -176,7 +175,7 @@ def pieces_of(
         output: Which output.
         top: How many training rows and slots to name; the others are summed up.
     """
-    number = isinstance(run.preparation.target, Number)
+    number = not run.preparation.target.gives_probabilities
 
     def amount(value: float) -> str:
         return plain(value) if number else percent(value, 2)
@@ -197,7 +196,7 @@ def pieces_of(
         others = counted(len(rows) - len(named), "training row")
         yield Effect("other training rows", amount(rest), "", f"{others} together")
     chosen = strongest(slots, top)
-    groups = group_names(run.preparation.target, run.preparation.classes)
+    groups = run.preparation.target.group_names(run.preparation.classes)
     for place in chosen:
         what = f"learned row {place % run.options.config.slots_per_class} of its class"
         label = groups[int(shares.slot_classes[place])]
@@ -219,7 +218,7 @@ def _training_rows(
     samples = [int(shares.queue_ids[place]) for place in named]
     seen = remembered.seen(samples)
     for row, sample, said, amount in zip(named, samples, seen, amounts, strict=True):
-        label = label_text(target, names, shares.queue_classes[row].tolist())
+        label = target.label_text(names, shares.queue_classes[row].tolist())
         kind = remembered.kind(sample)
         yield Effect(kind, amount, label, said.what, remembered.picture(sample))
 
@@ -307,11 +306,11 @@ def explain_row(run: Run, rows: Source, index: int, *, top: int, context: str) -
         moved = contributions(learner.model, features=features)
         effects = effects_of(run, training, shares, moved, top)
     most = most_seen(shares, top)
-    groups = zip(group_names(target, names), shares.by_class[0].tolist(), strict=True)
+    groups = zip(target.group_names(names), shares.by_class[0].tolist(), strict=True)
     near, near_of = nearest_rows(run, learner, training, features[0], top)
     return RowExplanation(
         description=rows.describe(index),
-        answer=answer_text(target, names, shares.probabilities[0].tolist()),
+        answer=target.answer_text(names, shares.probabilities[0].tolist()),
         picture=inline_picture(rows.thumbnail(index)),
         explained=explained_in(target, names, output),
         effects=tuple(effects),
@@ -336,38 +335,12 @@ def _deployed_note(run: Run, batch: Batch, features: Tensor, context: str) -> st
     if isinstance(getattr(learner.module, "backbone", None), Frozen):
         batch = batch._replace(x=None, features=features)
     expected = target.expected(learner.predict(batch))[0].tolist()
-    said = answer_text(target, run.preparation.classes, expected)
+    said = target.answer_text(run.preparation.classes, expected)
     counts = f"in which the memory counts {share:.0%}" if share else "without the memory"
     return (
         f"This is about the memory. hma predict answers {said}, by {deployed.title()} of this run, "
         f"{counts}."
     )
-
-
-def answer_text(target: Target, names: Sequence[str], expected: Any) -> str:
-    """Return a prediction in words.
-
-    Args:
-        target: What a label is.
-        names: Of the classes, the labels, or the number.
-        expected: What :meth:`hma.targets.Target.expected` gives for the row.
-
-    Example:
-        >>> answer_text(Number(), ["price"], 12.5)
-        'price 12.5'
-        >>> answer_text(YesNo(2), ["toxic", "soluble"], [0.9, 0.25])
-        'toxic yes (90.0%), soluble no (75.0%)'
-    """
-    if isinstance(target, Number):
-        return f"{names[0]} {expected:.6g}"
-    if isinstance(target, YesNo):
-        said = [
-            f"{name} {'yes' if share > 0.5 else 'no'} ({100 * max(share, 1 - share):.1f}%)"
-            for name, share in zip(names, expected, strict=True)
-        ]
-        return ", ".join(said)
-    best = max(range(len(expected)), key=expected.__getitem__)
-    return f"{names[best]} ({100 * expected[best]:.1f}%)"
 
 
 def most_seen(shares: Explanation, top: int) -> list[Seen]:
@@ -415,7 +388,7 @@ def seen_in_words(
     neighbours = dict(zip(beside, rows.describe_all(beside), strict=True))
     for seen in most:
         if seen.kind == "queue" and seen.sample >= 0:
-            label = label_text(target, names, seen.label)
+            label = target.label_text(names, seen.label)
             said, picture = texts[seen.sample].what, shown.picture(seen.sample)
             kind = shown.kind(seen.sample)
             yield SeenRow(kind, seen.share, label, said, picture, seen.sample)
@@ -423,7 +396,7 @@ def seen_in_words(
             yield SeenRow("neighbour", seen.share, "", neighbours[index + seen.index])
         elif seen.kind == "slot":
             number = seen.index % run.options.config.slots_per_class
-            group = group_names(target, names)[cast("int", seen.label)]
+            group = target.group_names(names)[cast("int", seen.label)]
             yield SeenRow("slot", seen.share, group, f"learned row {number} of its class")
         elif run.options.memory == "vote":
             yield SeenRow("plain part", seen.share, "", "backbone and head")

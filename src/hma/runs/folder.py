@@ -42,7 +42,6 @@ from hma.runs.deployment import (
 )
 from hma.runs.memory_versions import CURRENT, VERSIONS, Living, Trained, VersionStore
 from hma.runs.options import OPTIONS, REMEDY, RunOptions
-from hma.targets import Classes, SoftClasses
 from hma.training import Record
 from hma.training.run_folder import load_weights
 
@@ -109,15 +108,8 @@ def with_classes(preparation: Preparation, names: tuple[str, ...]) -> Preparatio
     """Return a preparation that knows classes which were added after training."""
     if not names:
         return preparation
-    target = preparation.target
-    if not isinstance(target, Classes | SoftClasses):
-        raise UserError(f"classes cannot be added to labels of the kind {target.kind!r}")
-    known = {"count": target.count + len(names), "added": target.added + len(names)}
-    return replace(
-        preparation,
-        classes=(*preparation.classes, *names),
-        target=replace(target, **known),
-    )
+    grown = preparation.target.grown(len(names))
+    return replace(preparation, classes=(*preparation.classes, *names), target=grown)
 
 
 PREPARATION, PLACES = "preparation.json", "places.json"

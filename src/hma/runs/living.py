@@ -19,7 +19,6 @@ from hma.errors import UserError
 from hma.memory.rows import KeyedRows
 from hma.model import MemoryModel
 from hma.report import numbers
-from hma.report.groups import belongs, group_names
 from hma.runs.deployment import MEMORY, PLAIN, title
 from hma.runs.folder import ENCODED, Run, keyed_rows, with_classes
 from hma.runs.held_out import counts_in_words, places_of
@@ -244,7 +243,7 @@ def ids_of_class(run: Run, store: KeyedRows, label: str) -> Tensor:
     if label not in names:
         raise UserError(f"--class must be one of {listed(names)}, got {label!r}")
     held = store.rows()
-    return held.ids[belongs(target, target.given(held.labels))[:, names.index(label)]]
+    return held.ids[target.belongs(target.given(held.labels))[:, names.index(label)]]
 
 
 def expect_rows_left(run: Run, store: KeyedRows, gone: Tensor) -> None:
@@ -258,10 +257,10 @@ def expect_rows_left(run: Run, store: KeyedRows, gone: Tensor) -> None:
         )
     if not isinstance(target, Classes | SoftClasses):
         return
-    of = belongs(target, target.given(held.labels))
+    of = target.belongs(target.given(held.labels))
     lost = torch.nonzero(of.any(dim=0) & ~of[stays].any(dim=0))[:, 0].tolist()
     if lost:
-        names = group_names(target, run.preparation.classes)
+        names = target.group_names(run.preparation.classes)
         raise UserError(
             f"this would take the last row of {listed([names[place] for place in lost])} out of "
             f"the memory of {run.folder}; pass --yes to do it"

@@ -39,7 +39,7 @@ from hma.runs.kept_answers import CandidateAnswers, candidate_answers, candidate
 from hma.runs.remembered import RememberedRows
 from hma.runs.source import features_of, training_task, with_features
 from hma.runs.suspects import suspects_if_cheap
-from hma.targets import Number, Target
+from hma.targets import Target
 from hma.training import Progress, evaluation_order, progress_ticker
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -66,7 +66,7 @@ def promises_kept(
     levels = tuple(_levels(found, target, said, labels, far))
     if not levels or (found.answers is None and far is None):
         return None
-    size = "width of the interval" if isinstance(target, Number) else "labels in a set"
+    size = "labels in a set" if target.gives_probabilities else "width of the interval"
     return Promises(
         test=name,
         validation_rows=found.rows,
@@ -86,7 +86,7 @@ def _levels(
         covered = size = unknown = None
         if found.answers is not None and wrong is not None:
             most = threshold(found.answers, asked)
-            if isinstance(target, Number):
+            if not target.gives_probabilities:
                 covered, size = float((wrong <= most).double().mean()), 2 * most
             else:
                 sets = class_sets(said, most)

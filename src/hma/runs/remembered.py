@@ -17,7 +17,6 @@ from hma.data.table.source import TableSource
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.memory.rows import KeyedRows
-from hma.report import groups
 from hma.report.html import inline_picture
 from hma.runs.folder import Run
 from hma.runs.source import place_of, training_source
@@ -139,7 +138,7 @@ def rows_in_words(store: KeyedRows, places: Tensor, remembered: RememberedRows) 
     labels = store.target.given(store.labels[places]).tolist()
     names, seen = remembered.run.preparation.classes, remembered.seen(samples)
     return [
-        MemoryRow(sample, groups.label_text(store.target, names, label), *said)
+        MemoryRow(sample, store.target.label_text(names, label), *said)
         for sample, label, said in zip(samples, labels, seen, strict=True)
     ]
 

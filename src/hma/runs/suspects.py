@@ -8,12 +8,10 @@ from hma.memory.rows import KeyedRows
 from hma.methods.memory import WithMemory
 from hma.model import MemoryModel
 from hma.questions.suspects import Suspects, label_issues, suspects
-from hma.report.groups import label_text
 from hma.report.sections.suspects import Against, SuspectRow, SuspectRows
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows
-from hma.targets import Number, YesNo
 from hma.training import Progress, progress_ticker
 
 ON_THE_PAGE = 12
@@ -76,8 +74,8 @@ def _shown(
     rows = tuple(
         SuspectRow(
             id=ids[place],
-            label=label_text(target, names, given[place]),
-            suggested=label_text(target, names, voted[place]),
+            label=target.label_text(names, given[place]),
+            suggested=target.label_text(names, voted[place]),
             sure=sure[place],
             score=scores[place],
             what=seen[place].what,
@@ -85,7 +83,7 @@ def _shown(
             against=tuple(
                 Against(
                     id=ids[other],
-                    label=label_text(target, names, given[other]),
+                    label=target.label_text(names, given[other]),
                     share=share,
                     what=seen[other].what,
                 )
@@ -100,14 +98,14 @@ def _shown(
         of=len(found),
         unjudged=len(found) - int(found.judged.sum()),
         issues=None if issues is None else int(issues.sum()),
-        number=isinstance(target, Number),
+        number=not target.gives_probabilities,
     )
 
 
 def _sure(found: Suspects) -> Tensor:
     """Return how likely what is suggested is to the others, ``(N,)``; of a number nobody knows."""
-    if isinstance(found.target, Number):
+    if not found.target.gives_probabilities:
         return torch.full_like(found.score, torch.nan)
-    if isinstance(found.target, YesNo):  # of the label that is doubted most
+    if not found.target.picks_one:  # of the label that is doubted most
         return found.score
     return found.expected.max(dim=1).values

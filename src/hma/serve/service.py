@@ -22,7 +22,7 @@ from hma.questions.unfamiliar import unfamiliarity
 from hma.runs import MEMORY, Run
 from hma.runs.card import what_was_done
 from hma.runs.coverage import Promising, Thresholds
-from hma.runs.explanation import answer_text, most_seen, seen_in_words
+from hma.runs.explanation import most_seen, seen_in_words
 from hma.runs.folder import keyed_rows
 from hma.runs.living import LivingMemory, ids_of_class
 from hma.runs.memory_scores import memory_of
@@ -30,7 +30,7 @@ from hma.runs.memory_versions import BusyError, Version
 from hma.runs.remembered import RememberedRows, rows_in_words
 from hma.serve.requests import MOST_SHOWN
 from hma.serve.rows import FIELD, Asked, OwnRows, asked_rows, raw_labels
-from hma.targets import Number, Target, YesNo
+from hma.targets import Target
 
 MOST_AT_ONCE = 64
 """Requests that a group of threads works on or keeps waiting; more are told to come again."""
@@ -137,7 +137,7 @@ class Answering:
         made = self.promise
         if made is None:
             return found
-        if made.most_wrong is not None and isinstance(made.target, Number):
+        if made.most_wrong is not None and not made.target.gives_probabilities:
             for one, (low, high) in zip(found, made.intervals(said), strict=True):
                 one |= {"from": low, "to": high}
         elif made.most_wrong is not None:
@@ -196,10 +196,10 @@ def answer_in_json(target: Target, names: Sequence[str], expected: Any) -> dict[
         >>> answer_in_json(Number(), ["price"], 12.5)
         {'answer': 'price 12.5', 'number': 12.5}
     """
-    said: dict[str, Any] = {"answer": answer_text(target, names, expected)}
-    if isinstance(target, Number):
+    said: dict[str, Any] = {"answer": target.answer_text(names, expected)}
+    if not target.gives_probabilities:
         return {**said, "number": expected}
-    if not isinstance(target, YesNo):
+    if target.picks_one:
         best = max(range(len(expected)), key=expected.__getitem__)
         said |= {"label": names[best], "probability": expected[best]}
     return {**said, "probabilities": dict(zip(names, expected, strict=True))}

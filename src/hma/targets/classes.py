@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -23,9 +23,63 @@ from hma.targets.target import (
 )
 
 
+@dataclass(frozen=True)
+class ClassTarget(Target):
+    """What all labels over ``count`` classes share: a probability for each class.
+
+    Args:
+        count: Number of classes.
+        added: How many of them, the last ones, were added to a trained model, see
+            :mod:`hma.vote.added_classes`.
+    """
+
+    count: int
+    added: int = field(default=0, repr=False)
+
+    @property
+    def beyond_head(self) -> int:
+        """Classes that were added."""
+        return self.added
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return self.count
+
+    def grown(self, count: int) -> Self:
+        """Return the target with ``count`` more classes, which only stored rows answer with."""
+        return replace(self, count=self.count + count, added=self.added + count)
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Return the probability of each class, ``(B, C)``; one logit gives two columns."""
+        if self.count > 1:
+            return logits.float().softmax(dim=1)
+        positive = logits.float().sigmoid()
+        return torch.cat([1 - positive, positive], dim=1)  # (B, 1) -> (B, 2)
+
+    def mix_logits(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
+        """Return the log of the mean probability of each class; of one logit its log odds."""
+        return (log_mean_probability if self.count > 1 else log_odds_of_mean)(logits, shares)
+
+    def decide(self, logits: Tensor) -> Tensor:
+        """Return the likeliest class id, ``(B,)``."""
+        return self.expected(logits).argmax(dim=1)
+
+    def words(self, logits: Tensor) -> list[str]:
+        """Return the class and its probability."""
+        best = self.expected(logits).max(dim=1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [f"class {label} ({share:.0%})" for label, share in pairs]
+
+    @property
+    def description(self) -> str:
+        """How many classes."""
+        return f"one of {self.table_rows:,} classes"
+
+
 @final
 @dataclass(frozen=True)
-class Classes(Target):
+class Classes(ClassTarget):
     """One of ``count`` classes, given by its id.
 
     Args:
@@ -43,22 +97,10 @@ class Classes(Target):
     """
 
     kind: ClassVar[str] = "classes"
-    count: int
-    added: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         expect_count("num_classes", self.count, "one logit is binary")
         expect_added(self.added, self.count)
-
-    @property
-    def beyond_head(self) -> int:
-        """Classes that were added."""
-        return self.added
-
-    @property
-    def outputs(self) -> int:
-        """Number of logits."""
-        return self.count
 
     @property
     def table_rows(self) -> int:
@@ -114,34 +156,13 @@ class Classes(Target):
             return cross_entropy(logits, y, reduction="none")
         return binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype), reduction="none")
 
-    def expected(self, logits: Tensor) -> Tensor:
-        """Return the probability of each class, ``(B, C)``; one logit gives two columns."""
-        if self.count > 1:
-            return logits.float().softmax(dim=1)
-        positive = logits.float().sigmoid()
-        return torch.cat([1 - positive, positive], dim=1)  # (B, 1) -> (B, 2)
-
-    def mix_logits(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
-        """Return the log of the mean probability of each class; of one logit its log odds."""
-        return (log_mean_probability if self.count > 1 else log_odds_of_mean)(logits, shares)
-
-    def decide(self, logits: Tensor) -> Tensor:
-        """Return the likeliest class id, ``(B,)``."""
-        return self.expected(logits).argmax(dim=1)
-
-    def words(self, logits: Tensor) -> list[str]:
-        """Return the class and its probability."""
-        best = self.expected(logits).max(dim=1)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [f"class {label} ({share:.0%})" for label, share in pairs]
-
 
 # -------------------------------------------------------------------------------------- soft labels
 
 
 @final
 @dataclass(frozen=True)
-class SoftClasses(Target):
+class SoftClasses(ClassTarget):
     """A distribution over ``count`` classes, as mixing rows makes it; class ids are taken too.
 
     Args:
@@ -159,22 +180,10 @@ class SoftClasses(Target):
     """
 
     kind: ClassVar[str] = "soft classes"
-    count: int
-    added: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         expect_count("count", self.count, "a soft label lies between classes", least=2)
         expect_added(self.added, self.count)
-
-    @property
-    def beyond_head(self) -> int:
-        """Classes that were added."""
-        return self.added
-
-    @property
-    def outputs(self) -> int:
-        """Number of logits."""
-        return self.count
 
     @property
     def table_rows(self) -> int:
@@ -211,18 +220,18 @@ class SoftClasses(Target):
         """Return the cross entropy, of ids or of distributions."""
         return cross_entropy(logits, y if y.dim() == 1 else y.to(logits.dtype), reduction="none")
 
-    def expected(self, logits: Tensor) -> Tensor:
-        """Return the probability of each class, ``(B, C)``."""
-        return Classes(self.count).expected(logits)
-
-    def mix_logits(self, logits: Sequence[Tensor], shares: Shares) -> Tensor:
-        """Return the log of the mean probability of each class."""
-        return log_mean_probability(logits, shares)
-
     def decide(self, logits: Tensor) -> Tensor:
         """Return the likeliest class id, ``(B,)``."""
         return logits.argmax(dim=1)
 
-    def words(self, logits: Tensor) -> list[str]:
-        """Return the class and its probability."""
-        return Classes(self.count).words(logits)
+    @property
+    def description(self) -> str:
+        """How many classes."""
+        return f"shares of {self.count:,} classes"
+
+    def label_text(self, names: Sequence[str], label: Any) -> str:
+        """Return the classes that have a share; of a class id its class."""
+        if not isinstance(label, list):
+            return super().label_text(names, label)
+        shares = [(name, share) for name, share in zip(names, label, strict=True) if share > 0]
+        return ", ".join(f"{name} {share:.0%}" for name, share in shares)

@@ -1,8 +1,9 @@
 """Regression: a number."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ class Number(Target):
     """
 
     kind: ClassVar[str] = "number"
+    gives_probabilities: ClassVar[bool] = False
+    picks_one: ClassVar[bool] = False
     centre: float = 0.0
     scale: float = 1.0
 
@@ -109,8 +112,6 @@ class Number(Target):
         """Return the weighted mean; a little of the mean of all is in it."""
         return votes[:, :1] / (votes[:, 1:] + NO_VOTE)
 
-    scores_are_sharpened: ClassVar[bool] = False
-
     def wanted(self, stored: Tensor) -> Tensor:
         """Return the number in standard units, ``(N, 1)``."""
         return stored[:, None]
@@ -138,3 +139,26 @@ class Number(Target):
     def words(self, logits: Tensor) -> list[str]:
         """Return the number."""
         return [f"{value:.4g}" for value in self.expected(logits).tolist()]
+
+    @property
+    def description(self) -> str:
+        """A number."""
+        return "a number"
+
+    def group_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the quantiles that prototypes stand for.
+
+        Example:
+            >>> Number(10.0, 2.0).group_names(["price"])[2]
+            'price about 10'
+        """
+        middles = self.given(self.prototypes()).tolist()
+        return tuple(f"{names[0]} about {middle:.3g}" for middle in middles)
+
+    def label_text(self, names: Sequence[str], label: Any) -> str:
+        """Return the number."""
+        return "" if math.isnan(label) else f"{label:.4g}"
+
+    def answer_text(self, names: Sequence[str], expected: Any) -> str:
+        """Return the number and its name."""
+        return f"{names[0]} {expected:.6g}"

@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+
+from hma.errors import UserError
 
 
 def or_mask(coefficients: Tensor, known: Tensor) -> Tensor:
@@ -102,6 +104,10 @@ class Target(ABC):
     """
 
     kind: ClassVar[str]
+    gives_probabilities: ClassVar[bool] = True
+    """Whether :meth:`expected` gives probabilities; otherwise an amount, in its own unit."""
+    picks_one: ClassVar[bool] = True
+    """Whether one output is the answer, the likeliest; otherwise each answers for itself."""
 
     @property
     @abstractmethod
@@ -222,9 +228,6 @@ class Target(ABC):
         """
         return self.stated(stored)
 
-    scores_are_sharpened: ClassVar[bool] = True
-    """Whether :meth:`from_scores` makes use of a temperature."""
-
     def from_scores(self, scores: Tensor, sharpness: float | Tensor, known: Tensor) -> Tensor:
         """Return what a regression on :meth:`wanted` says, ``(B, O)`` to logits ``(B, outputs)``.
 
@@ -259,6 +262,45 @@ class Target(ABC):
     def given(self, stored: Tensor) -> Tensor:
         """Return stored labels in the form of ``y``."""
         return stored
+
+    # ------------------------------------------------------------------- rows by group, and words
+
+    def given_membership(self, y: Tensor) -> Tensor:
+        """Return :meth:`membership` of labels as a user gives them, ``(N, P)`` in float64."""
+        y = y.detach().cpu()
+        if len(y) == 0:
+            return torch.zeros(0, len(self.prototypes()), dtype=torch.float64)
+        unknown = y.isnan() if y.is_floating_point() else y < 0
+        unknown = unknown.flatten(1).all(dim=1) if y.dim() > 1 else unknown
+        known = self.membership(self.check(y, len(y), ignore=unknown))
+        return torch.where(unknown[:, None], 0, known).double()
+
+    def belongs(self, y: Tensor) -> Tensor:
+        """Tell which prototypes each label as given belongs to most, ``(N, P)``."""
+        shares = self.given_membership(y)
+        return (shares > 0) & (shares == shares.amax(dim=1, keepdim=True))
+
+    @property
+    def description(self) -> str:
+        """What a model answers, in words."""
+        return f"`{type(self).__name__}`"
+
+    def group_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the name of each prototype; ``names`` are those of the outputs."""
+        return tuple(names)
+
+    def label_text(self, names: Sequence[str], label: Any) -> str:
+        """Return the label of a row in words, empty where it is unknown."""
+        return names[int(label)] if label >= 0 else ""
+
+    def answer_text(self, names: Sequence[str], expected: Any) -> str:
+        """Return in words what :meth:`expected` gives for a row."""
+        best = max(range(len(expected)), key=expected.__getitem__)
+        return f"{names[best]} ({100 * expected[best]:.1f}%)"
+
+    def grown(self, count: int) -> Self:
+        """Return the target with ``count`` more classes, which only stored rows answer with."""
+        raise UserError(f"classes cannot be added to labels of the kind {self.kind!r}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the target in JSON values, for :func:`target_from_json`."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ class YesNo(Target):
     """
 
     kind: ClassVar[str] = "yes/no"
+    picks_one: ClassVar[bool] = False
     count: int
 
     def __post_init__(self) -> None:
@@ -143,3 +144,41 @@ class YesNo(Target):
         """Return the labels that are answered with yes."""
         rows = (row.nonzero()[:, 0].tolist() for row in logits > 0)
         return [f"yes to {', '.join(map(str, yes))}" if yes else "yes to none" for yes in rows]
+
+    @property
+    def description(self) -> str:
+        """How many labels."""
+        return f"{self.count:,} yes/no labels"
+
+    def group_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return a no and a yes for each label.
+
+        Example:
+            >>> YesNo(2).group_names(["toxic", "soluble"])
+            ('toxic: no', 'toxic: yes', 'soluble: no', 'soluble: yes')
+        """
+        return tuple(f"{name}: {said}" for name in names for said in ("no", "yes"))
+
+    def label_text(self, names: Sequence[str], label: Any) -> str:
+        """Return the labels that are known.
+
+        Example:
+            >>> YesNo(3).label_text(["a", "b", "c"], [1.0, 0.0, float("nan")])
+            'yes to a, no to b'
+        """
+        pairs = zip(names, label, strict=True)
+        known = [(name, value) for name, value in pairs if not math.isnan(value)]
+        return ", ".join(f"{'yes' if value else 'no'} to {name}" for name, value in known)
+
+    def answer_text(self, names: Sequence[str], expected: Any) -> str:
+        """Return each label's answer and how sure it is.
+
+        Example:
+            >>> YesNo(2).answer_text(["toxic", "soluble"], [0.9, 0.25])
+            'toxic yes (90.0%), soluble no (75.0%)'
+        """
+        said = [
+            f"{name} {'yes' if share > 0.5 else 'no'} ({100 * max(share, 1 - share):.1f}%)"
+            for name, share in zip(names, expected, strict=True)
+        ]
+        return ", ".join(said)

@@ -11,7 +11,6 @@ so that a class that was added has the probability ``v_c`` whatever ``s``, and a
 one is stored, ``u`` is 0 and nothing has changed.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +19,7 @@ from torch.nn.functional import pad
 
 from hma.memory.locking import writes
 from hma.options.config import ConfigError
-from hma.targets import Classes, SoftClasses, Target
+from hma.targets import Target
 from hma.targets.target import SILENT, expect_count
 
 if TYPE_CHECKING:
@@ -38,10 +37,8 @@ def add_classes(model: "VotingMemory", count: int) -> range:
     """
     expect_growing(model.target, model.config)
     expect_count("count", count, "classes to add")
-    assert isinstance(model.target, Classes | SoftClasses)
     assert model.real is not None
-    before, queue = model.target.count, model.real.queue
-    grown = replace(model.target, count=before + count, added=model.target.added + count)
+    before, queue, grown = model.target.outputs, model.real.queue, model.target.grown(count)
     if queue.labels.dim() == 2:  # distributions: nothing of what is stored is of a new class
         queue.labels = pad(queue.labels, (0, count))
     for holder in (model, model.vote, queue):
@@ -51,13 +48,13 @@ def add_classes(model: "VotingMemory", count: int) -> range:
         solved.prior = pad(solved.prior, (0, count))
     model.num_classes, model.num_labels = grown.outputs, len(grown.prototypes())
     model.reproject()
-    return range(before, grown.count)
+    return range(before, grown.outputs)
 
 
 def expect_growing(target: Target, config: "VoteConfig") -> None:
     """Raise unless a model can answer with classes that its head does not know."""
-    if not isinstance(target, Classes | SoftClasses) or target.count == 1:
-        got = "one logit" if isinstance(target, Classes) else f"the target {target.kind!r}"
+    if not target.picks_one or target.outputs == 1:
+        got = "one logit" if target.picks_one else f"the target {target.kind!r}"
         raise ConfigError(
             f"added classes need a model of two classes or more, got {got}; build "
             "VotingMemory(..., num_classes=2) or more"

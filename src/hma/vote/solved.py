@@ -251,7 +251,7 @@ class SolvedVote(nn.Module):
             return float((self.target.loss(logits, labels) * counts).sum() / counts.sum())
 
         log = 0.0
-        if self.target.scores_are_sharpened:
+        if self.target.gives_probabilities:
             log = minimise(loss, *SHARPNESS, rounds=12)
         return loss(log), math.exp(log)
 

@@ -27,7 +27,7 @@ from hma.report.run_report import (
 from hma.report.statistics import Calibration, Integers, evenly_spaced, wilson
 from hma.report.svg import Axes, Look, Scale, marks, picture, tag
 from hma.report.verdict import amount, interval
-from hma.targets import Number, Target, YesNo
+from hma.targets import Target
 
 NUMBERED = 25
 """Classes up to which a confusion matrix shows its numbers."""
@@ -290,16 +290,16 @@ def _section(
     return Section(key, name, title, gather, draw)
 
 
+def _has_classes(target: Target) -> bool:
+    return target.picks_one
+
+
 def _has_labels(target: Target) -> bool:
-    return isinstance(target, YesNo)
+    return target.gives_probabilities and not target.picks_one
 
 
 def _has_number(target: Target) -> bool:
-    return isinstance(target, Number)
-
-
-def _has_classes(target: Target) -> bool:
-    return not _has_labels(target) and not _has_number(target)
+    return not target.gives_probabilities
 
 
 SECTIONS = (

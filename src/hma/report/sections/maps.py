@@ -11,7 +11,6 @@ from torch import Tensor
 from hma.extras import needed
 from hma.memory.memories import MemoryState
 from hma.report.charts import Plot, Point, Series, legend_chart, panel_chart
-from hma.report.groups import membership
 from hma.report.html import fill
 from hma.report.run_facts import RunFacts
 from hma.report.run_report import RunReport, Section
@@ -100,7 +99,7 @@ def maps(
 
 def _group(target: Target, labels: Tensor) -> Tensor:
     """Return the group that each label belongs to most, -1 where it is unknown."""
-    belongs = membership(target, labels)  # (N, C)
+    belongs = target.given_membership(labels)  # (N, C)
     return torch.where(belongs.any(dim=1), belongs.argmax(dim=1), UNKNOWN)
 
 

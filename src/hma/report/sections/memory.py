@@ -12,7 +12,6 @@ from hma.metrics import METRICS
 from hma.model import MemoryModel
 from hma.questions.audit import Audit, change_text, score_text
 from hma.questions.diagnostics import USED, queue_diagnostics, slot_diagnostics
-from hma.report.groups import belongs
 from hma.report.html import fill
 from hma.report.numbers import percent
 from hma.report.run_facts import RunFacts, Trace, TrainingRows
@@ -108,7 +107,7 @@ def queue_health(model: MemoryModel, rows: TrainingRows | None) -> Queue | None:
     return Queue(
         size=found.size,
         rows=found.rows,
-        per_class=belongs(model.target, model.memory_state().labels).sum(dim=0).numpy(),
+        per_class=model.target.belongs(model.memory_state().labels).sum(dim=0).numpy(),
         balance=found.balance,
         staleness=staleness,
     )

@@ -9,7 +9,6 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from hma.report.groups import belongs, label_text
 from hma.report.html import fill, small_png
 from hma.report.run_facts import RunFacts, TrainingRows
 from hma.report.run_report import RunReport, Section
@@ -175,8 +174,8 @@ class _Held:
             every[known], return_index=True, return_inverse=True, return_counts=True
         )
         labels = memory.labels.cpu()[torch.from_numpy(known)][torch.from_numpy(first)]
-        said = tuple(label_text(target, facts.classes, label) for label in labels.tolist())
-        member = belongs(target, labels).numpy()
+        said = tuple(target.label_text(facts.classes, label) for label in labels.tolist())
+        member = target.belongs(labels).numpy()
         return cls(known, inverse, ids, member, said, counts, facts.training_rows)
 
     def summed(self, attention: Floats) -> Floats:
