@@ -151,8 +151,8 @@ def test_a_report_of_a_mistyped_run_runs_no_program(refuses, tmp_path, monkeypat
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "mine.py").write_text("open('ran', 'w')")
     monkeypatch.chdir(tmp_path)
-    assert "is no run of hma: it has no run.json" in refuses("report", "runs/typo")
-    assert "is no run of hma: it has no run.json" in refuses("report", "experiments")
+    assert "is not a run: it has no run.json" in refuses("report", "runs/typo")
+    assert "is not a run: it has no run.json" in refuses("report", "experiments")
     assert not (tmp_path / "ran").exists()
 
 

@@ -118,7 +118,7 @@ def test_other_rows_are_asked_and_nothing_is_written(run, run_hma, tmp_path):
 
 
 def test_mistakes_end_with_one_line(run, refuses, tmp_path):
-    assert "is no run of hma" in refuses("audit", tmp_path)
+    assert "is not a run" in refuses("audit", tmp_path)
     assert "nowhere.csv" in refuses("audit", run.folder, "--data", tmp_path / "nowhere.csv")
     bare = table_of(tmp_path / "bare.csv", 9, seed=2)
     pandas.read_csv(bare).drop(columns="y").to_csv(bare, index=False)
@@ -137,14 +137,14 @@ def test_mistakes_end_with_one_line(run, refuses, tmp_path):
 def test_the_page_shows_the_audit(run):
     found = read_audits(run)["test"]
     page = " ".join(render(report_of(run)).split())
-    assert "Is the memory read?" in page
+    assert "Does the model use its memory?" in page
     assert found.verdict[1:] in page
     for done in found.changes:
         assert f">{done}</th>" in page
     (run.folder / "audit.json").unlink()
     page = " ".join(render(report_of(run)).split())
-    assert "Is the memory read?" not in page
-    assert "Whether the memory is read was not measured" in page
+    assert "Does the model use its memory?" not in page
+    assert "Whether the model uses its memory was not measured" in page
 
 
 def test_an_audit_of_other_weights_is_not_shown(run):

@@ -90,7 +90,7 @@ def test_a_name_that_is_no_table_runs_no_experiment_file(refuses, tmp_path, comm
         f"import hma.paper.table, os; os.mkdir('{tmp_path}/ran')\n{said}"
     )
     message = refuses(command, asked, "--experiments", tmp_path)
-    assert "is no run of hma" in message or f"must be one of 'TRAP', got {asked!r}" in message
+    assert "is not a run" in message or f"must be one of 'TRAP', got {asked!r}" in message
     assert not (tmp_path / "ran").exists()
 
 

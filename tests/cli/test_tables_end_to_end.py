@@ -216,7 +216,7 @@ def test_a_run_of_another_version_is_refused(trained, cancer, refuses, tmp_path)
     foreign.mkdir()
     write_json(foreign / "run.json", values | {"schema": 99}, sealed=True)
     assert "another version of hma (schema 99" in refuses("evaluate", foreign, cancer)
-    assert "is no run of hma" in refuses("evaluate", tmp_path, cancer)
+    assert "is not a run" in refuses("evaluate", tmp_path, cancer)
 
 
 def test_a_full_disk_ends_with_one_line_and_keeps_earlier_results(

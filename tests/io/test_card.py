@@ -142,7 +142,7 @@ def test_a_card_without_a_licence_names_none(tmp_path):
     hma.save(param_model(), tmp_path / "bare", card=True)
     read = hub.ModelCard.load(tmp_path / "bare" / CARD)
     assert read.data.license is None
-    for title in ("Data", "Scores", "Is the memory read?"):
+    for title in ("Data", "Scores", "Does the model use its memory?"):
         assert f"## {title}" not in read.text
 
 

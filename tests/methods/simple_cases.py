@@ -1,4 +1,4 @@
-"""Small tasks that the tests of simple methods share, and what a learner answers."""
+"""Small tasks that the tests of simple baselines share, and what a learner answers."""
 
 import math
 

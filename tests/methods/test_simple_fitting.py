@@ -1,4 +1,4 @@
-"""How simple methods are fitted: to which rows, with which setting, behind which backbone."""
+"""How simple baselines are fitted: to which rows, with which setting, behind which backbone."""
 
 import math
 import sys

@@ -113,7 +113,7 @@ def test_a_memory_that_alone_decides_is_read():
     assert permuted.score == pytest.approx(0.5, abs=0.15)  # chance: 4 of 8 places are of each class
     assert permuted.low <= permuted.change <= permuted.high < 0
     assert found.verdict.startswith(
-        f"read: permuted labels cost {-100 * permuted.change:.1f} points ("
+        f"used: permuted labels cost {-100 * permuted.change:.1f} points ("
     )
     emptied = found.changes["rows emptied"]["accuracy"]
     assert emptied.score == pytest.approx(0.5)  # one class for all
@@ -130,7 +130,7 @@ def test_a_memory_whose_vote_counts_nothing_is_not_read():
         for name, change in changes.items():
             assert change == Change(found.scores[name], 0.0, 0.0, 0.0)
     assert found.read is False
-    assert found.verdict == "not read: permuting the labels of the rows changes nothing"
+    assert found.verdict == "not used: permuting the labels of the rows changes nothing"
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -317,7 +317,7 @@ def test_what_a_model_does_not_have_is_left_out():
     assert set(hma.audit(model_of(hma.VoteConfig()), x, y).changes) == set()
     found = hma.audit(model_of(paper()), x, y)
     assert set(found.changes) == {"slots removed", "neighbours removed"}
-    assert found.verdict == "not read: no row is stored"
+    assert found.verdict == "not used: no row is stored"
     found = hma.audit(remembered(hma.VoteConfig()), x, y, context="batch")
     assert set(found.changes) == {"labels permuted", "rows emptied"}
     assert found.context == "alone"
@@ -483,23 +483,23 @@ def test_the_verdict_in_words():
     costs = Change(0.777, -0.123, -0.135, -0.11)
     unsure = Change(0.898, -0.002, -0.009, 0.004)
     loss = Change(0.33, 0.03, 0.02, 0.04)
-    assert said(costs).verdict == "read: permuted labels cost 12.3 points (11.0 to 13.5)"
+    assert said(costs).verdict == "used: permuted labels cost 12.3 points (11.0 to 13.5)"
     assert said(Change(0.92, 0.02, 0.01, 0.03)).verdict == (
-        "read, to its harm: permuted labels gain 2.0 points (1.0 to 3.0)"
+        "used, to its harm: permuted labels gain 2.0 points (1.0 to 3.0)"
     )
     assert said(unsure).verdict == (
-        "not read: permuted labels cost 0.2 points (-0.4 to 0.9), which 200 rows cannot tell from "
+        "not used: permuted labels cost 0.2 points (-0.4 to 0.9), which 200 rows cannot tell from "
         "nothing"
     )
     assert said(unsure, nll=loss).verdict == (
-        "read, though accuracy does not show it: permuted labels cost 0.030 in log loss (0.020 to "
+        "used, though accuracy does not show it: permuted labels cost 0.030 in log loss (0.020 to "
         "0.040)"
     )
     surer = said(unsure, nll=Change(0.29, -0.01, -0.02, -0.005))
     assert surer.read is False
     assert surer.verdict == said(unsure).verdict
     assert said(Change(0.9, 0.0, 0.0, 0.0), emptied=Change(0.85, -0.05, -0.07, -0.03)).verdict == (
-        "not read: permuting the labels of the rows changes nothing; emptied it cost 5.0 points "
+        "not used: permuting the labels of the rows changes nothing; emptied it cost 5.0 points "
         "(3.0 to 7.0), so it acts as a constant"
     )
 
@@ -512,7 +512,7 @@ def test_the_text_is_a_table_with_a_line_for_each_change():
         "labels permuted  77.7      -12.3 (-13.5 to -11.0)",
         "rows emptied     90.0      0.0 (0.0 to 0.0)",
         "200 rows asked in context 'alone'; 50 rows stored",
-        "read: permuted labels cost 12.3 points (11.0 to 13.5)",
+        "used: permuted labels cost 12.3 points (11.0 to 13.5)",
     ]
 
 

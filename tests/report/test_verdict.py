@@ -139,7 +139,7 @@ def test_nobody_has_won_whom_a_simple_row_beats(sign):
         "Logistic regression scores better than both",
     )
     assert "beyond chance" not in found.headline + found.sentence
-    assert "The best simple row, logistic regression, reaches 94.0%." in found.sentence
+    assert "The best simple baseline, logistic regression, reaches 94.0%." in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_a_queue_that_was_never_written_is_told_of_remember(healthy):
 def test_a_memory_that_does_not_help_is_told_where_to_read_on(healthy):
     trial = replace(healthy.tests[0], simple={"kNN": {"accuracy": 1.0}})
     (line,) = advice(replace(healthy, tests=(trial,)))
-    assert line.startswith("A simple row was not beaten")
+    assert line.startswith("A simple baseline was not beaten")
     assert "When the memory does not help" in line
 
 

@@ -147,7 +147,7 @@ def test_other_machines_need_a_token():
 def test_a_port_that_is_taken_is_named():
     with listening("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 cannot be listened at"):
+        with pytest.raises(UserError, match=f"cannot listen on port {port} of 127.0.0.1"):
             listening("127.0.0.1", port)
     with pytest.raises(UserError, match="--port must be from 0 to 65535, got 70000"):
         listening("127.0.0.1", 70000)

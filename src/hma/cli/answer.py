@@ -1,49 +1,45 @@
 """``hma evaluate`` and ``hma predict``: what a trained run says of new rows."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hma.cli.arguments import Encoding, at_least, open_run, output_file
+from hma.cli.arguments import (
+    Encoding,
+    LabelColumns,
+    Overwrite,
+    RunFolder,
+    RunSeed,
+    SkipBadFiles,
+    SkipUnlabelled,
+    at_least,
+    open_run,
+    output_file,
+)
 from hma.extras import importing
 from hma.options.run import Which
 
-if TYPE_CHECKING:
-    from hma.cli.show import Terminal
-    from hma.data import Source
-    from hma.runs import Run
-
 
 def evaluate(
-    run: Path,
+    run: RunFolder,
     source: str,
     *,
-    target: tuple[str, ...] = (),
-    skip_missing_labels: bool = False,
-    skip_bad_files: bool = False,
+    target: LabelColumns = (),
+    skip_missing_labels: SkipUnlabelled = False,
+    skip_bad_files: SkipBadFiles = False,
     encoding: Encoding = None,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
     """Score a run on labelled rows, in every inference context.
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     source
         Labelled rows of the same kind as at training.
-    target
-        Columns of the labels; those of training if not given.
-    skip_missing_labels
-        Leave out rows without a label.
-    skip_bad_files
-        Leave out images that cannot be read, and count them.
-    seed
-        Of a run with several seeds, which one to ask; the first if not given.
     """
     with importing():
-        from hma.cli.show import Terminal, row_name, score_table
+        from hma.cli.show import Terminal, row_name, score_table, tell_ignored
         from hma.data import labelled_rows
         from hma.runs.answers import evaluate as evaluate_run
         from hma.runs.source import rows_for, rows_trained_on
@@ -73,21 +69,21 @@ def evaluate(
             f"{known} of these rows were trained on or taught, so the scores are too good: score "
             "others, or take the test scores that hma train printed"
         )
-    _tell_ignored(terminal, opened, rows)
+    tell_ignored(terminal, opened, rows)
 
 
 def predict(
-    run: Path,
+    run: RunFolder,
     source: str,
     *,
     output: Annotated[Path, Parameter(alias="-o")],
     context: Literal["alone", "batch"] = "alone",
     which: Annotated[Which | None, Parameter(name="--with")] = None,
     batch_size: Annotated[int, Parameter(validator=at_least(1))] = 256,
-    overwrite: bool = False,
-    skip_bad_files: bool = False,
+    overwrite: Overwrite = False,
+    skip_bad_files: SkipBadFiles = False,
     encoding: Encoding = None,
-    seed: int | None = None,
+    seed: RunSeed = None,
     coverage: float | None = None,
 ) -> None:
     """Write a prediction for every row, as CSV or Parquet.
@@ -97,8 +93,6 @@ def predict(
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     source
         Rows of the same kind as at training; labels are not needed and not looked at.
     output
@@ -107,22 +101,16 @@ def predict(
         'alone' never lets other rows change a row's prediction; 'batch' lets it see the rows
         beside it in the source, --batch-size of them together, and warns if they come in an order.
     which
-        Ask this one alone, or the mixture; by default what hma train deployed.
+        What answers: one of the candidates, or the mixture; by default what hma train deployed.
     batch_size
         Rows at a time.
-    overwrite
-        Replace an existing file.
-    skip_bad_files
-        Leave out images that cannot be read, and count them.
-    seed
-        Of a run with several seeds, which one to ask; the first if not given.
     coverage
         Promise that this share of rows such as the validation rows, 0.95 for instance, has its true
         label in the column labels, or its number between two more, and call rows 'unknown' that are
         less familiar to the memory than that share of them.
     """
     with importing():
-        from hma.cli.show import Terminal, warnings_as_lines
+        from hma.cli.show import Terminal, tell_ignored, warnings_as_lines
         from hma.runs.answers import ENDINGS
         from hma.runs.answers import predict as predict_run
         from hma.runs.coverage import Covered
@@ -148,14 +136,7 @@ def predict(
             tick(done, len(rows))
     terminal.say(f"wrote {done} predictions to {output}")
     if not done:
-        terminal.say(f"{source} has 0 rows, so the file holds the names of its columns alone")
+        terminal.say(f"{source} has 0 rows, so the file has a header and nothing else")
     for line in [] if covered is None else covered.lines():
         terminal.say(line)
-    _tell_ignored(terminal, opened, rows)
-
-
-def _tell_ignored(terminal: "Terminal", run: "Run", rows: "Source") -> None:
-    for note in run.preparation.notes(rows):
-        terminal.say(note)
-    if rows.skipped:
-        terminal.say(f"left out {len(rows.skipped)} unreadable files")
+    tell_ignored(terminal, opened, rows)

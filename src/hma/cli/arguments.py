@@ -1,4 +1,4 @@
-"""Arguments that commands share: a run, an encoding, a number, a place to write to."""
+"""Arguments that commands share, and how they are checked: a run, rows, a place to write to."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,6 +12,19 @@ from hma.errors import UserError
 if TYPE_CHECKING:
     from hma.runs import Run
 
+RunFolder = Annotated[Path, Parameter(help="A folder that hma train wrote.")]
+RunSeed = Annotated[
+    int | None,
+    Parameter(help="For a run with several seeds, which one to use; the first if not given."),
+]
+LabelColumns = Annotated[
+    tuple[str, ...], Parameter(help="Columns of the labels; those of training if not given.")
+]
+SkipUnlabelled = Annotated[bool, Parameter(help="Leave out rows without a label.")]
+SkipBadFiles = Annotated[
+    bool, Parameter(help="Leave out images that cannot be read, and count them.")
+]
+Overwrite = Annotated[bool, Parameter(help="Replace an existing file.")]
 Encoding = Annotated[
     str | None,
     Parameter(
@@ -19,7 +32,6 @@ Encoding = Annotated[
         "not given."
     ),
 ]
-"""The option of every command that opens rows for a run."""
 
 
 def at_least(least: int) -> Callable[[Any, int | None], None]:

@@ -1,12 +1,11 @@
-"""``hma audit``: is the memory of a run read?"""
+"""``hma audit``: does a run use its memory?"""
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.arguments import Encoding, open_run
+from hma.cli.arguments import Encoding, RunFolder, RunSeed, open_run
 from hma.extras import importing
 
 if TYPE_CHECKING:
@@ -17,31 +16,27 @@ if TYPE_CHECKING:
 
 
 def audit(
-    run: Path,
+    run: RunFolder,
     *,
     data: str | None = None,
     target: tuple[str, ...] = (),
     encoding: Encoding = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
-    """Say whether the memory of a run is read: the score as it is, and with other memories.
+    """Say whether a run uses its memory: the score as it is, and with the memory changed.
 
     Labels of stored rows permuted, no stored rows, no slots, and what neighbours would change,
     each with its interval; audit.json in the run's folder keeps it for the page.
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     data
-        Labelled rows to ask instead of the run's test rows; nothing is written then.
+        Labelled rows to score instead of the run's test rows; nothing is written then.
     target
         Columns of the labels of --data; those of training if not given.
     as_json
         Print the numbers as JSON.
-    seed
-        Of a run with several seeds, which one to ask; the first if not given.
     """
     with importing():
         from hma.cli.show import Terminal

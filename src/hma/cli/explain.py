@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from hma.cli.arguments import Encoding, at_least, open_run, output_file
+from hma.cli.arguments import (
+    Encoding,
+    Overwrite,
+    RunFolder,
+    RunSeed,
+    at_least,
+    open_run,
+    output_file,
+)
 from hma.extras import importing
 
 if TYPE_CHECKING:
@@ -16,16 +24,16 @@ if TYPE_CHECKING:
 
 
 def explain(
-    run: Path,
+    run: RunFolder,
     source: str,
     *,
     index: Annotated[int, Parameter(validator=at_least(0))],
     top: Annotated[int, Parameter(validator=at_least(1))] = 5,
     context: Literal["alone", "batch"] = "alone",
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     encoding: Encoding = None,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
     """Show what one prediction is made of, and which training rows are like it.
 
@@ -36,8 +44,6 @@ def explain(
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     source
         Rows of the same kind as at training.
     index
@@ -48,10 +54,6 @@ def explain(
         'batch' also shows the 255 rows after it as neighbours.
     output
         Also write a page, with pictures where rows are pictures.
-    overwrite
-        Replace an existing page.
-    seed
-        Of a run with several seeds, which one to explain; the first if not given.
     """
     with importing():
         from hma.cli.show import Terminal

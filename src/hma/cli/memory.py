@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.arguments import Encoding, at_least, open_run, output_file
+from hma.cli.arguments import (
+    Encoding,
+    LabelColumns,
+    Overwrite,
+    RunFolder,
+    RunSeed,
+    SkipBadFiles,
+    SkipUnlabelled,
+    at_least,
+    open_run,
+    output_file,
+)
 from hma.errors import UserError
 from hma.extras import importing
 
@@ -21,17 +32,17 @@ MOST_DIGITS = 60
 
 
 def remember(
-    run: Path,
+    run: RunFolder,
     source: str,
     *,
     new_classes: Annotated[bool, Parameter(negative="")] = False,
     yes: Annotated[bool, Parameter(negative="")] = False,
-    target: tuple[str, ...] = (),
+    target: LabelColumns = (),
     note: str = "",
-    skip_missing_labels: bool = False,
-    skip_bad_files: bool = False,
+    skip_missing_labels: SkipUnlabelled = False,
+    skip_bad_files: SkipBadFiles = False,
     encoding: Encoding = None,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
     """Teach a run's memory more rows, without training; they vote at once.
 
@@ -40,28 +51,18 @@ def remember(
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     source
         Labelled rows of the same kind as at training: anything that hma train takes.
     new_classes
-        Let classes in that training never saw; the vote answers for them.
+        Allow classes that training never saw; only the vote can answer with them.
     yes
         Teach rows that are validation or test rows of the run as well; scores, audits and promises
         leave them out from then on.
-    target
-        Columns of the labels; those of training if not given.
     note
         A line to keep with the version.
-    skip_missing_labels
-        Leave out rows without a label.
-    skip_bad_files
-        Leave out images that cannot be read, and count them.
-    seed
-        Of a run with several seeds, which one to teach; the first if not given.
     """
     with importing():
-        from hma.cli.show import Terminal, tell_version
+        from hma.cli.show import Terminal, tell_ignored, tell_version
         from hma.runs.living import LivingMemory
         from hma.runs.source import rows_for
         from hma.training import progress_for_terminal
@@ -79,41 +80,34 @@ def remember(
     terminal = Terminal()
     memory = LivingMemory.open(opened, terminal.say, progress_for_terminal(lines=True))
     version = memory.remember(rows, new_classes=new_classes, yes=yes, note=note, name=source)
-    for line in opened.preparation.notes(rows):
-        terminal.say(line)
-    if rows.skipped:
-        terminal.say(f"left out {len(rows.skipped)} unreadable files")
+    tell_ignored(terminal, opened, rows)
     tell_version(terminal, version)
 
 
 def forget(
-    run: Path,
+    run: RunFolder,
     *,
     ids: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     where: str | None = None,
     label: Annotated[str | None, Parameter(name="--class")] = None,
     yes: Annotated[bool, Parameter(negative="")] = False,
     note: str = "",
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
-    """Take rows out of a run's memory: they vote no longer, and what remains of them is said.
+    """Remove rows from a run's memory, so that they no longer vote, and say what remains of them.
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     ids
         Ids of rows, as hma memory RUN lists them, such as 3,17.
     where
         Tables: a condition on columns, such as "city == 'Oslo' and age >= 65".
     label
-        A class, all of whose rows go.
+        Remove all rows of this class.
     yes
-        Go on where no row of a class would be left, or none at all.
+        Go ahead even if this removes the last row of a class, or every row.
     note
         A line to keep with the version.
-    seed
-        Of a run with several seeds, which one; the first if not given.
     """
     with importing():
         from hma.cli.show import Terminal, tell_version
@@ -131,7 +125,7 @@ def forget(
 
 
 def memory(
-    run: Path,
+    run: RunFolder,
     *,
     label: Annotated[str | None, Parameter(name="--class")] = None,
     like: str | None = None,
@@ -140,17 +134,15 @@ def memory(
     deciding: Annotated[bool, Parameter(negative="")] = False,
     top: Annotated[int | None, Parameter(validator=at_least(1))] = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     history: Annotated[bool, Parameter(negative="")] = False,
     restore: int | None = None,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
     """List the rows of a run's memory, or its versions, or bring an earlier version back.
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     label
         Rows of this class alone.
     like
@@ -163,14 +155,10 @@ def memory(
         How many rows; 20 if they are printed, all if they are written.
     output
         Write the rows as CSV.
-    overwrite
-        Replace an existing file.
     history
         List the versions of the memory instead.
     restore
-        Let this version answer again; a new version says so.
-    seed
-        Of a run with several seeds, which one; the first if not given.
+        Go back to this version; that is recorded as a new version.
     """
     with importing():
         from hma.cli.show import Terminal, history_table, tell_version

@@ -50,7 +50,7 @@ def quickstart(
 
     found = take_tour(folder, seeds, progress=progress_for_terminal(lines=True), tell=tell)
     terminal.print(_table(found.lines, seeds))
-    terminal.say("PARAM has the blocks of the paper's memory and nothing to read.")
+    terminal.say("PARAM has the blocks of the paper's memory but no memory.")
     terminal.say(f"page: {folder / PAGE}")
     terminal.say(f"record: {folder / RECORD}")
 

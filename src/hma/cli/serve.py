@@ -1,23 +1,22 @@
 """``hma serve``: a run behind HTTP, with a page to ask it and to teach it."""
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.arguments import at_least, open_run
+from hma.cli.arguments import RunFolder, RunSeed, at_least, open_run
 from hma.extras import importing, needed
 
 
 def serve(
-    run: Path,
+    run: RunFolder,
     *,
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=at_least(0))] = 8000,
     token: Annotated[str | None, Parameter(env_var="HMA_TOKEN")] = None,
     coverage: float | None = None,
     write_wait: float = 3.0,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
     """Answer over HTTP: a page and JSON to predict, explain, teach and forget.
 
@@ -26,8 +25,6 @@ def serve(
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     host
         Where to listen; this machine alone by default. Beyond it a token is needed.
     port
@@ -41,8 +38,6 @@ def serve(
     write_wait
         Seconds that a request to teach, forget or restore waits for another writer before it ends
         with 503 and nothing written.
-    seed
-        Of a run with several seeds, which one; the first if not given.
     """
     with importing():
         for module in ("starlette", "uvicorn"):

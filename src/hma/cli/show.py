@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hma.data import Source
 from hma.errors import printable
 from hma.options.run import Which
 from hma.report.numbers import capital, counted
@@ -140,6 +141,14 @@ def _difference(value: str, ends: str) -> str:
     return f"{value}\n{ends}" if ends else value
 
 
+def tell_ignored(terminal: Terminal, run: Run, rows: Source) -> None:
+    """Say which parts of a source were not used."""
+    for note in run.preparation.notes(rows):
+        terminal.say(note)
+    if rows.skipped:
+        terminal.say(f"left out {len(rows.skipped)} unreadable files")
+
+
 def tell_version(terminal: Terminal, version: Version) -> None:
     """Say what a change did: rows, classes, and scores before and after."""
     terminal.say(f"version {version.number}: {what_was_done(version)}")
@@ -157,7 +166,7 @@ def tell_version(terminal: Terminal, version: Version) -> None:
 
 def history_table(versions: Sequence[Version], rows_at_first: int) -> Table:
     """Return a line for each version, the one in use marked."""
-    table = Table(title="Versions of the memory; the last one answers")
+    table = Table(title="Versions of the memory; the last one is in use")
     for name in ("version", "time", "rows", "validation", "what"):
         table.add_column(name, justify="right" if name in ("version", "rows") else "left")
     table.add_row("0", "", str(rows_at_first), "", "what training left")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from hma.cli.arguments import at_least, open_run, output_file
+from hma.cli.arguments import Overwrite, RunFolder, RunSeed, at_least, open_run, output_file
 from hma.extras import importing
 
 if TYPE_CHECKING:
@@ -17,33 +17,27 @@ SHOWN = 20
 
 
 def suspects(
-    run: Path,
+    run: RunFolder,
     *,
     top: Annotated[int | None, Parameter(validator=at_least(1))] = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     cleanlab: Annotated[bool, Parameter(negative="")] = False,
-    seed: int | None = None,
+    seed: RunSeed = None,
 ) -> None:
     """List the training rows whose labels may be wrong, the most suspicious first.
 
-    Every row of the memory is asked about without itself: doubt is the probability that the other
-    rows give to other labels than its own. Nothing is trained again.
+    Each row of the memory is judged by the others: its doubt is the probability that they give to
+    labels other than its own. Nothing is trained again.
 
     Parameters
     ----------
-    run
-        A folder that hma train wrote.
     top
         How many rows; 20 if they are printed, all if they are written.
     output
         Write the rows as CSV.
-    overwrite
-        Replace an existing file.
     cleanlab
         Let cleanlab say how many labels are wrong, and which; for classes.
-    seed
-        Of a run with several seeds, which one; the first if not given.
     """
     with importing():
         from hma.cli.show import Terminal

@@ -137,7 +137,7 @@ def train(
     recipe: Annotated[UserRecipe, Parameter(name="*", group="Training")] = RECIPE,
     device: Annotated[DeviceOptions, Parameter(name="*", group="Training")] = DEVICE,
 ) -> None:
-    """Train a memory, the plain backbone and simple methods on your data; deploy their mixture.
+    """Train a memory, the plain backbone and simple baselines on your data; deploy their mixture.
 
     The same command again continues an interrupted run, or shows a finished one.
 
@@ -151,8 +151,8 @@ def train(
     output
         Run folder; runs/NAME if not given.
     compare
-        Also train the plain backbone and simple methods, and mix their answers with the memory's
-        as far as the validation rows trust each.
+        Also train the plain backbone and simple baselines, and mix their answers with the memory's,
+        with weights chosen on the validation rows.
     memory
         vote lets training rows answer beside the head, learned after the backbone; hma is the
         paper's attention over a queue, learned rows and the batch.
@@ -160,7 +160,7 @@ def train(
         With --memory hma: also train PARAM, the same blocks without a memory, to tell what
         the memory adds; costs another training and is never deployed.
     deploy
-        Who answers new rows: the mixture, or one of them alone. On a finished run another answer
+        What answers new rows: the mixture, or one of them alone. On a finished run another answer
         trains nothing again; by default the mixture, or what the run has.
     report
         Write the page of the run.

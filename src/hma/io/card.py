@@ -83,7 +83,7 @@ def card_text(
         _loading(model, given, folder, hub=hub),
         *section("Data", given.data),
         *section("Scores", scores_table(given.scores)),
-        *section("Is the memory read?", audit_text(given.audit)),
+        *section("Does the model use its memory?", audit_text(given.audit)),
         "## Limits",
         _limits(model),
         given.limits,

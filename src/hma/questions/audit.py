@@ -121,21 +121,21 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """Return in one line whether the memory is read."""
+        """Return in one line whether the model uses its memory."""
         permuted = self.changes.get(PERMUTED)
         if permuted is None and not self.stored:
-            return "not read: no row is stored"
+            return "not used: no row is stored"
         if permuted is None:
             return "cannot be told: all stored rows have the same label"
         main = next(iter(permuted))
         if self.read is None:
             return f"permuted labels {_costs(main, permuted[main])}; no interval was made"
         if not self.read:
-            return f"not read: {self._unmoved(permuted)}{self._constant()}"
+            return f"not used: {self._unmoved(permuted)}{self._constant()}"
         name = _find_shown(permuted) or main
         harm = ", to its harm" if _cost(name, permuted[name])[0] < 0 else ""
         unseen = "" if name == main else f", though {METRICS[main].title} does not show it"
-        return f"read{harm}{unseen}: permuted labels {_costs(name, permuted[name])}"
+        return f"used{harm}{unseen}: permuted labels {_costs(name, permuted[name])}"
 
     def _unmoved(self, permuted: Changes) -> str:
         if all(change.none for change in permuted.values()):
@@ -147,7 +147,7 @@ class Audit:
         )
 
     def _constant(self) -> str:
-        """Say of a memory that is not read that it is needed all the same."""
+        """Say of a memory whose labels do not matter that it is needed all the same."""
         emptied = self.changes.get(EMPTIED, {})
         for name, change in emptied.items():
             if change.certain and _cost(name, change)[0] > 0:

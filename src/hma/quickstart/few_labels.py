@@ -57,7 +57,7 @@ def few_labels(folder: Path, seeds: int, progress: Progress | None) -> tuple[Fou
 
 
 def _param(run: Run, folder: Path, progress: Progress | None) -> Record:
-    """Train the paper's blocks with nothing to read, on the same rows by the same recipe."""
+    """Train the paper's blocks without a memory, on the same rows by the same recipe."""
     task, options = prepared_from(run.options).task, run.options
     method = with_memory(options.backbone_factory(), HMAConfig.ablation(PARAM), alone=True)
     return fit(
@@ -156,7 +156,7 @@ def read_or_not(run: Run) -> tuple[Step, Audit]:
     permuted = audit.changes[PERMUTED]["accuracy"]
     step = Step(
         name="audit",
-        title="Is the memory read? The audit gives its rows the labels of other rows",
+        title="Does the model use its memory? The audit gives its rows the labels of other rows",
         result=audit.verdict,
         command=f"hma audit {run.folder}",
         numbers={

@@ -113,7 +113,7 @@ class RunFacts:
         splits: Labels of the rows of each split, such as 'train'; -1 or NaN where unknown.
         facts: How the splits came about, in JSON values.
         training_rows: How to show what the model remembers; None leaves examples out.
-        simple: What simple methods come to on the same rows.
+        simple: What simple baselines come to on the same rows.
         batch_size: Rows that see each other in context 'batch', as in evaluation.
         resamples: Draws of the bootstrap.
         seed: Decides the bootstrap's draws and the start of the maps.

@@ -128,7 +128,7 @@ class Trial:
     unclaimed: str = ""
     """Why nothing is claimed of it; empty where something may be."""
     simple: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What simple methods come to on the same rows: row -> metric -> value."""
+    """What simple baselines come to on the same rows: row -> metric -> value."""
     seed_rows: tuple[int, ...] = ()
     """Rows that were tested with each seed."""
     same_rows: bool = True

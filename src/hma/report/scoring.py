@@ -149,7 +149,7 @@ def _means(result: Result) -> dict[str, float]:
 
 
 def best_simple(metric: str, rows: Mapping[str, Mapping[str, float]]) -> tuple[str, float] | None:
-    """Return the simple row with the best score; None without any.
+    """Return the simple baseline with the best score; None without any.
 
     Example:
         >>> best_simple("accuracy", {"kNN": {"accuracy": 0.8}, "PARAM": {"accuracy": 0.9}})

@@ -125,7 +125,7 @@ class Sheet:
     Args:
         title: Of the metric.
         lines: The candidates.
-        simple: Name of the best simple row; None without any.
+        simple: Name of the best simple baseline; None without any.
         compared: Whether there is a plain backbone to compare with.
     """
 
@@ -204,7 +204,7 @@ def seeds_verdict(report: SeedsReport, trial: Trial) -> Verdict:
 
     It is about what is deployed, and about the memory where that is the plain backbone itself.
     Better or worse is said only where the interval over seeds and rows leaves 0 out, the paired
-    t-test over seeds agrees, and the winner also beats the best simple row.
+    t-test over seeds agrees, and the winner also beats the best simple baseline.
     """
     metric = report.metrics[0]
     plain, subject = trial.result(PLAIN), trial.result(DEPLOYED)
@@ -245,7 +245,7 @@ def _beside(metric: str, trial: Trial, one: Result) -> str:
     simple = trial.result(best[0]) if best else None
     if simple is None:
         return ""
-    said = f" The best simple row, {simple.method}, reaches {_mean(metric, simple)}"
+    said = f" The best simple baseline, {simple.method}, reaches {_mean(metric, simple)}"
     ends = _ends(trial, one.method, simple.method, metric)
     return f"{said}." if ends is None else f"{said}: a difference of {_away(metric, ends)}."
 

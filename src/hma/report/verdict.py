@@ -215,13 +215,13 @@ def _phrase(metric: str, result: Result, trial: Trial) -> str:
 def judge(
     metric: str, found: Comparison, plain: float, other: float, simple: Named | None
 ) -> tuple[Outcome, str]:
-    """Return what the scores come to: nobody has won whom a simple row reaches.
+    """Return what the scores come to: no win is claimed if a simple baseline matches it.
 
     Args:
         metric: What they are.
         found: A method against the plain backbone.
         plain, other: Scores of the two.
-        simple: The best simple row, if there is one.
+        simple: The best simple baseline, if there is one.
     """
     best = max(ahead(metric, plain), ahead(metric, other))
     if simple is not None and ahead(metric, simple[1]) >= best:
@@ -243,7 +243,7 @@ def judge(
 def _beside(metric: str, simple: Named | None) -> str:
     if simple is None:
         return ""
-    return f" The best simple row, {simple[0]}, reaches {amount(metric, simple[1])}."
+    return f" The best simple baseline, {simple[0]}, reaches {amount(metric, simple[1])}."
 
 
 def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
@@ -251,7 +251,7 @@ def _reason(metric: str, found: Comparison, outcome: Outcome) -> str:
     apart = found.only_plain + found.only_other
     said = "is beyond chance" if outcome in ("better", "worse") else "could be chance"
     if outcome == "simple":
-        said = "says little where a simple row is as good or better"
+        said = "says little where a simple baseline is as good or better"
     if math.isnan(ends.value):
         return f"{METRICS[metric].title} is not defined on these rows: their labels are all alike."
     span = f"95% interval {change_interval(metric, ends)}{unit(metric)}"
@@ -366,7 +366,7 @@ def _no_help(report: RunReport) -> Iterator[str]:
     first = report.tests[0]
     what = None
     if verdict(report, first).outcome == "simple":
-        what = "A simple row was not beaten"
+        what = "A simple baseline was not beaten"
     elif verdict(report, first, method=MEMORY).outcome == "worse":
         what = "The memory lost"
     if what is not None:

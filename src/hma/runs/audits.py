@@ -68,7 +68,7 @@ def audit_source(run: Run, source: Source, progress: Progress | None = None) -> 
     """
     rows = labelled_rows(source)
     if source.labels is None or not len(rows):
-        raise UserError(f"{source.name} has no labelled rows to ask; give rows with labels")
+        raise UserError(f"{source.name} has no labelled rows to audit; give rows with labels")
     split = run.preparation.split(source, rows)
     metric = run.record(MEMORY).setup["task"].get("metric", "")
     return _audits(run.learner(MEMORY), {"": split}, metric, run.options, progress)[""]

@@ -126,7 +126,9 @@ def card_of(run: Run) -> str:
             "## How to ask it",
             _asking(run),
             *section("Scores", _scores(run)),
-            *section("Is the memory read?", "\n\n".join(map(audit_text, audits.values()))),
+            *section(
+                "Does the model use its memory?", "\n\n".join(map(audit_text, audits.values()))
+            ),
             "## Limits",
             "- Scores hold for rows like those they were measured on.\n"
             "- The memory holds features of training rows with their labels, and "

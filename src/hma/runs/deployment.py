@@ -67,7 +67,7 @@ def method_of(which: Which, task: Task, backbone: nn.Module, config: MemoryConfi
     Args:
         which: The candidate.
         task: What it learned; without rows if need be.
-        backbone: The encoder; simple methods take a frozen one alone.
+        backbone: The encoder; simple baselines take a frozen one alone.
         config: Sizes of the memories.
     """
     if which == PLAIN:
@@ -78,7 +78,7 @@ def method_of(which: Which, task: Task, backbone: nn.Module, config: MemoryConfi
 
 
 def without_memories(config: MemoryConfig) -> HMAConfig:
-    """Return the PARAM ablation: the same blocks with nothing to read."""
+    """Return the PARAM ablation: the same blocks without a memory."""
     if not isinstance(config, HMAConfig):
         raise UserError(
             "--param is for --memory hma, whose reads have blocks of their own; rows that vote "
@@ -124,7 +124,7 @@ def _simple_learners(
     task: Task, seed: int, backbone: nn.Module, config: MemoryConfig
 ) -> dict[Which, Learner]:
     found: dict[Which, Learner] = {}
-    needed("sklearn", "training simple methods beside the networks")
+    needed("sklearn", "training simple baselines beside the networks")
     if isinstance(task.target, Classes) and len(set(task.train.labels.tolist())) < 2:
         return found  # nothing to tell apart
     for which in SIMPLE:
@@ -135,7 +135,7 @@ def _simple_learners(
 
 SCHEMA = 1
 DEPLOYMENT = "deployment.json"
-REMEDY = "remove it and give the run's hma train command again, which trains nothing anew"
+REMEDY = "remove it and run its hma train command again, which repeats no training"
 LEAST_SAID = 0.005
 """Share below which a candidate is not named."""
 SHAPE = {
@@ -216,7 +216,7 @@ class Deployment:
         alone = "the best one alone" if self.which == MIXTURE else "the best of the others"
         few = ""
         if self.which == MIXTURE and own > self.losses[best]:
-            few = f"; {self.rows} validation rows are few and cannot tell them well apart"
+            few = f"; {self.rows} validation rows are too few to separate them"
         return (
             f"deployed: {said}; validation loss {own:.4f} against {self.losses[best]:.4f} for "
             f"{alone} ({self.title(best)}){few}{self._of_the_networks()}"
@@ -297,7 +297,7 @@ def fitted_deployment(
     """Return the mixture whose shares the validation rows decide.
 
     Without validation rows nothing speaks for one or the other: the two networks share the
-    answer, since simple methods would have to choose their settings by such rows.
+    answer, since simple baselines would have to choose their settings by such rows.
 
     Args:
         said: Logits of each candidate on the validation rows, ``(N, outputs)``.

@@ -79,8 +79,8 @@ def keyed_rows(model: MemoryModel, what: str = "this run") -> KeyedRows:
         return model.stored_samples("this")
     except ConfigError as error:
         raise UserError(
-            f"{what} has no memory with a row for each sample, which is what can be taught, made "
-            "to forget and looked into; train again with --memory vote"
+            f"{what} has no memory that keeps a row for each sample, which is needed to list, "
+            "teach or forget rows; train again with --memory vote"
         ) from error
 
 
@@ -140,7 +140,7 @@ class Run:
         path = folder / OPTIONS
         if not path.is_file():
             raise UserError(
-                f"{folder} is no run of hma: it has no run.json; give a folder that hma train wrote"
+                f"{folder} is not a run: it has no run.json; give a folder that hma train wrote"
             )
         run = cls(folder, RunOptions.read(path))
         remove_abandoned(folder, below=True)
@@ -225,14 +225,14 @@ class Run:
         found = read_deployment(self.folder, self.preparation.target)
         if found is None:
             raise UserError(
-                f"{self.folder / DEPLOYMENT} is not there; give the run's hma train command again, "
-                "which trains nothing anew"
+                f"{self.folder / DEPLOYMENT} is missing; run the hma train command of this run "
+                "again, which repeats no training"
             )
         return found
 
     @property
     def simple_rows(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Scores of simple methods on the test rows: test split -> row -> metric -> value."""
+        """Scores of simple baselines on the test rows: test split -> row -> metric -> value."""
         target = self.preparation.target
         kept = {title(n, target): self.record(n) for n in (*SIMPLE, PARAM) if n in self.candidates}
         tests = dict.fromkeys(test for record in kept.values() for test in record.tests)

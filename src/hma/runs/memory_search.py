@@ -129,7 +129,7 @@ def _decides(run: Run, learner: WithMemory, progress: Progress | None) -> tuple[
     tests = task.tests or {"validation": task.validation}
     name, split = next(iter(tests.items()))
     if not len(split):
-        raise UserError(f"{run.folder} has neither test nor validation rows to ask; leave it out")
+        raise UserError(f"{run.folder} has neither test nor validation rows; leave --deciding out")
     count = len(keyed_rows(learner.model).rows().ids)
     total = torch.zeros(count, dtype=torch.double)
     for some in torch.split(torch.arange(len(split)), max(1, PAIRS // max(count, 1))):

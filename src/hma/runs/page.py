@@ -241,7 +241,7 @@ def _promises(
 
 
 def _simple_rows(run: Run, tests: Mapping[str, Answers], gone: BySplit) -> SimpleRows:
-    """Return the scores of simple methods, without rows that the memory was taught."""
+    """Return the scores of simple baselines, without rows that the memory was taught."""
     found, target = run.simple_rows, run.preparation.target
     for test, asked in tests.items():
         if test in found and test in gone and bool(gone[test].any()):

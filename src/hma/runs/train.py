@@ -88,7 +88,7 @@ def train(
     Args:
         options: Data, backbone, memory, recipe, seed.
         folder: The run folder; made if needed. One with other options is refused untouched.
-        compare: Also train the plain backbone and simple methods, and mix their answers.
+        compare: Also train the plain backbone and simple baselines, and mix their answers.
         param: Also train PARAM, the paper's blocks without a memory; it is never deployed.
         deploy: Who answers new rows; None for the mixture, or for what a finished run has.
         features: Where the features of a frozen backbone are kept, for runs that share them; in
@@ -148,7 +148,7 @@ def train(
             keep_answers(run, asked)
         say(run.deployed.why)
         for audit in list(read_audits(run).values())[:1]:
-            say(f"is the memory read? {audit.verdict}")
+            say(f"does the model use its memory? {audit.verdict}")
     return run
 
 

@@ -90,7 +90,7 @@ def parse_body(path: str, data: bytes) -> dict[str, Any]:
     try:
         values = validate(parse_json(data), FIELDS[path], where="it")
     except ValueError as error:
-        raise UserError(f"the body of {path} is not what it should be: {error}") from error
+        raise UserError(f"the body of {path} is not valid: {error}") from error
     return _known(path, values, FIELDS[path])
 
 
@@ -124,7 +124,7 @@ async def _limited(request: Request) -> bytes:
 
 def _known(path: str, values: dict[str, Any], shape: Shape) -> dict[str, Any]:
     if strange := [name for name in values if name not in shape]:
-        raise UserError(f"{path} takes {listed(list(shape), 30)}, got {strange[0][:80]!r} besides")
+        raise UserError(f"{path} takes {listed(list(shape), 30)}, and not {strange[0][:80]!r}")
     if len(values.get("note", "")) > MOST_NOTE:
         raise UserError(f"note must have at most {MOST_NOTE} characters, got {len(values['note'])}")
     return values

@@ -141,7 +141,7 @@ def _decoded(place: int, text: str) -> bytes:
     try:
         return base64.b64decode(text.rpartition(",")[2], validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UserError(f"images[{place}] must be the content of a file in base64") from error
+        raise UserError(f"images[{place}] must be a file encoded in base64") from error
 
 
 def raw_labels(preparation: Preparation, given: Sequence[Any], rows: int) -> list[Any]:

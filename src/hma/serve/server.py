@@ -198,6 +198,6 @@ def listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise UserError(
-            f"port {port} of {host} cannot be listened at: {error.strerror or error}; give another "
+            f"cannot listen on port {port} of {host}: {error.strerror or error}; give another "
             "--port or --host"
         ) from error

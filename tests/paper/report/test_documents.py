@@ -117,7 +117,7 @@ def test_a_mistake_is_one_clear_line(hma, words, message):
 def test_a_folder_that_is_no_run_is_told_so(hma, tmp_path):
     code, _, err = hma(tmp_path)
     assert code == 2
-    assert "is no run of hma: it has no run.json" in err
+    assert "is not a run: it has no run.json" in err
 
 
 def test_options_of_tables_are_refused_for_a_run(hma, tmp_path):

@@ -34,7 +34,7 @@ TITLES = {
 
 
 def simple_methods(task: Task, backbone: BackboneFactory | None = None) -> dict[str, Method]:
-    """Return the simple methods that are worth a row beside a network on ``task``, by name.
+    """Return the simple baselines that are worth a row beside a network on ``task``, by name.
 
     Building one raises :class:`NoSimpleRowError` where it has no answer for the labels, or the
     rows are no vectors; fitting one, where there is nothing to tell apart.

@@ -43,14 +43,14 @@ def vector_width(task: Task, backbone: Frozen | None) -> int:
     if backbone is not None:
         width = backbone.feature_dim
     elif task.kind == "text":
-        raise NoSimpleRowError("simple methods need a frozen backbone to read text, got none")
+        raise NoSimpleRowError("simple baselines need a frozen backbone to read text, got none")
     elif task.kind == "graph":
         width = 2 * width_of(features_of(task.shape)[0]) + 1
     else:
         width = int(torch.Size(task.shape).numel())
     if width > MOST_COLUMNS:
         raise NoSimpleRowError(
-            f"simple methods take vectors of at most {MOST_COLUMNS} values, got {width} of "
+            f"simple baselines take vectors of at most {MOST_COLUMNS} values, got {width} of "
             f"{task.name!r}; put a frozen backbone in front"
         )
     return width
@@ -84,7 +84,7 @@ def vectors_of(x: Any, width: int, codes: tuple[int, ...] = ()) -> Tensor:
         vectors = torch.cat([sums, sums / sizes.clamp(min=1), sizes.log1p()], dim=1)  # (B, 2F + 1)
     else:
         raise NoSimpleRowError(
-            f"simple methods need rows that are tensors or graphs, got {type(x).__name__}; put a "
+            f"simple baselines need rows that are tensors or graphs, got {type(x).__name__}; put a "
             "frozen backbone in front"
         )
     expect_shape("rows", vectors, None, width)
