@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from hma.data import BUILTINS, PreparationOptions, builtin, is_builtin, open_source, stream
+from hma.data.preparation import Selection
 from hma.data.sources import MAY_BE
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
@@ -163,7 +164,7 @@ def measured(folder, file):
 def test_ten_times_the_rows_take_no_more_memory(tmp_path, kind):
     small, large = (table(tmp_path / f"{rows}.{kind}", rows) for rows in (30_000, 300_000))
     preparation = TablePreparation.fit(
-        open_source(small), range(1000), ("a", "b"), Classes(2), PreparationOptions()
+        Selection(open_source(small), range(1000)), ("a", "b"), Classes(2), PreparationOptions()
     )
     (tmp_path / "preparation.json").write_text(json.dumps(preparation.to_json()))
     few, before = measured(tmp_path, small)
@@ -177,7 +178,9 @@ def test_batches_are_of_one_size_across_chunks(tmp_path, batch_size):
     rows = 20_001 if batch_size > 1 else 50
     source = open_source(table(tmp_path / "a.csv", rows))
     options = PreparationOptions()
-    preparation = TablePreparation.fit(source, range(50), ("a", "b"), Classes(2), options)
+    preparation = TablePreparation.fit(
+        Selection(source, range(50)), ("a", "b"), Classes(2), options
+    )
     batches = list(stream(preparation, source, batch_size))
     sizes = [len(batch.ids) for batch in batches]
     assert set(sizes[:-1]) <= {batch_size}
@@ -191,7 +194,9 @@ def test_labels_come_along_and_a_missing_one_is_named_by_its_row(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
     source = open_source(tmp_path / "a.csv", target="y")
     options = PreparationOptions()
-    preparation = TablePreparation.fit(source, range(50), ("a", "b"), Classes(2), options)
+    preparation = TablePreparation.fit(
+        Selection(source, range(50)), ("a", "b"), Classes(2), options
+    )
     labels = torch.cat([batch.y for batch in stream(preparation, source, 512)])
     assert labels.tolist() == [0, 1] * 10_000
     lines[19_000] = "5,"
@@ -204,7 +209,9 @@ def test_labels_come_along_and_a_missing_one_is_named_by_its_row(tmp_path):
 def test_an_empty_table_streams_nothing(tmp_path):
     source = open_source(table(tmp_path / "a.csv", 20))
     options = PreparationOptions()
-    preparation = TablePreparation.fit(source, range(20), ("a", "b"), Classes(2), options)
+    preparation = TablePreparation.fit(
+        Selection(source, range(20)), ("a", "b"), Classes(2), options
+    )
     header = (tmp_path / "a.csv").read_text().splitlines()[0]
     (tmp_path / "empty.csv").write_text(header + "\n")
     assert sum(len(batch.ids) for batch in stream(preparation, tmp_path / "empty.csv", 8)) == 0
@@ -213,6 +220,8 @@ def test_an_empty_table_streams_nothing(tmp_path):
 def test_a_batch_of_nothing_is_refused(tmp_path):
     source = open_source(table(tmp_path / "a.csv", 20))
     options = PreparationOptions()
-    preparation = TablePreparation.fit(source, range(20), ("a", "b"), Classes(2), options)
+    preparation = TablePreparation.fit(
+        Selection(source, range(20)), ("a", "b"), Classes(2), options
+    )
     with pytest.raises(UserError, match=r"batch_size must be at least 1, got 0"):
         stream(preparation, source, 0)

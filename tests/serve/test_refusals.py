@@ -15,10 +15,10 @@ from hma.serve.server import listening
 @pytest.mark.parametrize(
     ("path", "body", "said"),
     [
-        ("/predict", b"{", "not what it should be: Expecting property name"),
-        ("/predict", b"", "not what it should be: Expecting value"),
+        ("/predict", b"{", "not valid: Expecting property name"),
+        ("/predict", b"", "not valid: Expecting value"),
         ("/predict", b"\xff", "it is not UTF-8 at byte 0"),
-        ("/predict", b'{"rows": ' + b"[" * 5000, "not what it should be: "),
+        ("/predict", b'{"rows": ' + b"[" * 5000, "not valid: "),
         ("/predict", b"[]", "it must be an object, got"),
         ("/predict", b"{}", "give one of 'rows', 'places', as this run has rows of kind 'table'"),
         ("/predict", b'{"rows": []}', f"rows must hold from 1 to {MOST_ROWS} rows, got 0"),

@@ -69,14 +69,9 @@ class Preparation(ABC):
     @classmethod
     @abstractmethod
     def fit(
-        cls,
-        source: Source,
-        places: Sequence[int],
-        classes: tuple[str, ...],
-        target: Target,
-        options: PreparationOptions,
+        cls, rows: Selection, classes: tuple[str, ...], target: Target, options: PreparationOptions
     ) -> Self:
-        """Learn from the rows at ``places``."""
+        """Learn from training rows."""
 
     @abstractmethod
     def split(self, source: Source, places: Sequence[int] | None = None) -> Split:

@@ -142,7 +142,9 @@ def prepare_splits(
     for one in given.values():
         expect_kind(one, source.kind)
     target = source.label_kind.target(source.encode_labels(places["train"], classes), classes)
-    preparation = KINDS[source.kind].fit(source, places["train"], classes, target, options)
+    preparation = KINDS[source.kind].fit(
+        Selection(source, places["train"]), classes, target, options
+    )
     parts = {name: Selection(source, rows) for name, rows in places.items()}
     parts |= {
         name: Selection(one, _expect_given(name, one, classes)) for name, one in given.items()

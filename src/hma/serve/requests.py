@@ -124,7 +124,7 @@ async def _limited(request: Request) -> bytes:
 
 def _known(path: str, values: dict[str, Any], shape: Shape) -> dict[str, Any]:
     if strange := [name for name in values if name not in shape]:
-        raise UserError(f"{path} takes {listed(list(shape), 30)}, and not {strange[0][:80]!r}")
+        raise UserError(f"{path} takes {listed(list(shape), 30)}, got {strange[0][:80]!r}")
     if len(values.get("note", "")) > MOST_NOTE:
         raise UserError(f"note must have at most {MOST_NOTE} characters, got {len(values['note'])}")
     return values

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hma.data import PreparationOptions, builtin, open_source, preparation_from_json, prepare
 from hma.data.graph.preparation import LARGEST_ONE_HOT_DEGREE, GraphPreparation
+from hma.data.preparation import Selection
 from hma.errors import UserError
 from hma.extras import needed
 from hma.targets import Classes
@@ -62,7 +63,7 @@ def test_every_graph_is_what_pyg_parses(data_root, name):
     data, slices, _ = tu_io.read_tu_data(str(data_root / "TU" / name / "raw"), name)
     source = open_source(data_root / "TU" / name / "raw")
     preparation = GraphPreparation.fit(
-        source, range(len(source)), ("a",), Classes(1), PreparationOptions()
+        Selection(source, range(len(source))), ("a",), Classes(1), PreparationOptions()
     )
     store = preparation.store(source)
     for place in range(len(source)):
@@ -94,7 +95,7 @@ def test_a_batch_is_what_the_loader_of_pyg_collates(data_root):
 
 def fitted(source, places, **options):
     return GraphPreparation.fit(
-        source, places, ("u", "v"), Classes(2), PreparationOptions(**options)
+        Selection(source, places), ("u", "v"), Classes(2), PreparationOptions(**options)
     )
 
 
@@ -229,8 +230,7 @@ def test_attributes_alone_are_used(tmp_path):
 def test_attributes_that_are_not_there_cannot_be_asked_for(tmp_path):
     with pytest.raises(UserError, match=r"TOY has no node attributes; leave node_attributes out"):
         GraphPreparation.fit(
-            open_source(written(tmp_path)),
-            [0],
+            Selection(open_source(written(tmp_path)), [0]),
             ("u",),
             Classes(2),
             PreparationOptions(node_attributes=True),

@@ -11,6 +11,7 @@ from hma.backbones import GIN
 from hma.data import PreparationOptions, builtin, open_source, prepare
 from hma.data.graph import source as tu_folder
 from hma.data.graph.preparation import GraphPreparation
+from hma.data.preparation import Selection
 from hma.data.sets.tu import tu_source
 from hma.errors import UserError
 from hma.extras import needed
@@ -49,7 +50,9 @@ def test_graphs_features_and_labels_are_those_of_pyg(data_root, tmp_path, name):
     one_hot = None if widest is None else transforms.OneHotDegree(widest)
     oracle = datasets.TUDataset(str(tmp_path), name, transform=one_hot)
     every = range(len(source))
-    preparation = GraphPreparation.fit(source, every, ("a",), Classes(1), PreparationOptions())
+    preparation = GraphPreparation.fit(
+        Selection(source, every), ("a",), Classes(1), PreparationOptions()
+    )
     store = preparation.store(source)
     classes = sorted(set(map(int, source.labels)))
     assert len(source) == len(oracle)
@@ -157,7 +160,7 @@ def test_labels_need_not_begin_at_0_and_odd_graphs_are_graphs(tmp_path):
     lonely = source.nodes_before.diff() == 1
     assert lonely.any()
     preparation = GraphPreparation.fit(
-        source, range(len(source)), ("5", "7"), Classes(2), PreparationOptions()
+        Selection(source, range(len(source))), ("5", "7"), Classes(2), PreparationOptions()
     )
     found = preparation.split(source).batch(torch.arange(len(source))).x
     degrees = np.zeros(int(source.nodes_before[-1]), dtype=int)

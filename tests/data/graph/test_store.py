@@ -15,6 +15,7 @@ from hma.data import (
 )
 from hma.data.graph.preparation import GraphPreparation
 from hma.data.graph.store import DegreeFeatures, joined, with_edges, with_nodes
+from hma.data.preparation import Selection
 from hma.errors import UserError
 from hma.extras import needed
 from hma.targets import Classes
@@ -104,7 +105,9 @@ def test_edge_labels_of_mutag_are_those_pyg_reads(data_root):
     data, slices, _ = tu_io.read_tu_data(str(data_root / "TU" / "MUTAG" / "raw"), "MUTAG")
     options = PreparationOptions(edge_labels=True)
     source = open_source("tu:MUTAG", data_root=data_root)
-    whole = GraphPreparation.fit(source, range(len(source)), ("-1", "1"), Classes(2), options)
+    whole = GraphPreparation.fit(
+        Selection(source, range(len(source))), ("-1", "1"), Classes(2), options
+    )
     assert whole.shape == (7, 4)
     store = whole.store(source)
     for place in range(len(source)):

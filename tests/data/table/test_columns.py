@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
+from hma.data.preparation import Selection
 from hma.data.table.columns import FORMATS, ISO, DateColumn, formats_of
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
@@ -30,7 +31,9 @@ def table(folder, cells, name="a.csv"):
 
 def fitted(source, **options):
     rows = range(len(source))
-    return TablePreparation.fit(source, rows, ("a", "b"), Classes(2), PreparationOptions(**options))
+    return TablePreparation.fit(
+        Selection(source, rows), ("a", "b"), Classes(2), PreparationOptions(**options)
+    )
 
 
 def by_hand(days):

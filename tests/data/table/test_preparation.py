@@ -13,6 +13,7 @@ from sklearn.datasets import load_breast_cancer
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare
 from hma.data.labels import class_names
+from hma.data.preparation import Selection
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
 from hma.targets import Classes
@@ -34,8 +35,7 @@ def written(folder, text, name="people.csv"):
 def fitted(source, places=None, **options):
     places = list(range(len(source))) if places is None else places
     return TablePreparation.fit(
-        source,
-        places,
+        Selection(source, places),
         class_names(source.labels),
         Classes(len(set(source.labels))),
         PreparationOptions(**options),
@@ -264,7 +264,7 @@ def test_many_categories_keep_the_most_frequent(tmp_path):
     rows = "".join(f"{name},{place % 2}\n" for place, name in enumerate(names))
     source = open_source(written(tmp_path, "name,y\n" + rows), target="y")
     preparation = TablePreparation.fit(
-        source, range(7), ("0", "1"), Classes(2), PreparationOptions(max_categories=2)
+        Selection(source, range(7)), ("0", "1"), Classes(2), PreparationOptions(max_categories=2)
     )
     assert preparation.shape == (2,)
     assert preparation.split(source).x.tolist() == [[1, 0]] * 3 + [[0, 1]] * 2 + [[0, 0]] * 2
@@ -325,7 +325,7 @@ def test_a_preparation_survives_json_and_a_stream_gives_what_a_split_gives(
     pd.DataFrame(rows, columns=["mixed", "number"]).to_csv(file, index=False)
     source = open_source(file)
     preparation = TablePreparation.fit(
-        source, range(0, len(rows), 2), ("a", "b"), Classes(2), PreparationOptions()
+        Selection(source, range(0, len(rows), 2)), ("a", "b"), Classes(2), PreparationOptions()
     )
     again = preparation_from_json(json.loads(json.dumps(preparation.to_json())))
     assert again == preparation

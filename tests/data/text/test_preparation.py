@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hma.data import PreparationOptions, open_source, preparation_from_json, prepare, stream
+from hma.data.preparation import Selection
 from hma.data.text.preparation import TextPreparation
 from hma.data.text.tokenizer import encoder_folder
 from hma.errors import UserError
@@ -42,7 +43,10 @@ def written(folder, rows, name="texts.jsonl"):
 
 def fitted(source, encoder, **options):
     return TextPreparation.fit(
-        source, [0], ("neg", "pos"), Classes(2), PreparationOptions(encoder=str(encoder), **options)
+        Selection(source, [0]),
+        ("neg", "pos"),
+        Classes(2),
+        PreparationOptions(encoder=str(encoder), **options),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from hma.data.graph.source import GraphSource, Sizes
 from hma.data.graph.store import Cut, DegreeFeatures, Graphs, GraphStore, Packed
 from hma.data.labels import mean_and_std
-from hma.data.preparation import Preparation
+from hma.data.preparation import Preparation, Selection
 from hma.data.source import Source
 from hma.errors import UserError
 from hma.options.preparation import PreparationOptions
@@ -273,20 +273,15 @@ class GraphPreparation(Preparation):
 
     @classmethod
     def fit(
-        cls,
-        source: Source,
-        places: Sequence[int],
-        classes: tuple[str, ...],
-        target: Target,
-        options: PreparationOptions,
+        cls, rows: Selection, classes: tuple[str, ...], target: Target, options: PreparationOptions
     ) -> Self:
-        """Learn from the graphs at ``places`` what a node's features are."""
-        graphs = GraphSource.expect(source)
+        """Learn from the training graphs what a node's features are."""
+        graphs = GraphSource.expect(rows.source)
         if graphs.code_sizes is not None:
             node_codes, edge_codes = graphs.code_sizes
             return cls(classes, target=target, node_codes=node_codes, edge_codes=edge_codes)
         chosen = torch.zeros(len(graphs), dtype=torch.bool)
-        chosen[list(places)] = True
+        chosen[list(rows.places)] = True
         nodes = torch.repeat_interleave(chosen, graphs.nodes_before.diff())  # (N,)
         if not nodes.any():
             raise UserError(f"the training graphs of {graphs.name} have no nodes")

@@ -22,7 +22,7 @@ from hma.data.image.source import (
     choose_part,
     resize,
 )
-from hma.data.preparation import Preparation
+from hma.data.preparation import Preparation, Selection
 from hma.data.source import Source
 from hma.data.task import Batch
 from hma.errors import UserError
@@ -322,22 +322,17 @@ class ImagePreparation(Preparation):
 
     @classmethod
     def fit(
-        cls,
-        source: Source,
-        places: Sequence[int],
-        classes: tuple[str, ...],
-        target: Target,
-        options: PreparationOptions,
+        cls, rows: Selection, classes: tuple[str, ...], target: Target, options: PreparationOptions
     ) -> Self:
-        """Learn size, channels, mean and deviation from the rows at ``places``.
+        """Learn size, channels, mean and deviation from the training rows.
 
         The transforms for Vision Transformers and for weights fix all of these but the channels.
         """
-        images = ImageSource.expect(source)
+        images = ImageSource.expect(rows.source)
         transform = options.transform or "measured"
         fixed = transform != "measured"
         size = options.image_size or (VIT_SIZE if fixed else None)
-        shape = images.shape_for(places, size)
+        shape = images.shape_for(rows.places, size)
         resizing = Resizing(options.interpolation or "bilinear", options.crop)
         if options.mean:
             mean, std = _for_channels(options.mean, shape[0]), _for_channels(options.std, shape[0])
@@ -349,10 +344,10 @@ class ImagePreparation(Preparation):
         elif fixed:
             mean = std = (VIT_GRAY,) * shape[0]
         else:
-            mean, std = _measure(images, places, shape, resizing)
+            mean, std = _measure(images, rows.places, shape, resizing)
         if fixed and not images.unit:
             raise UserError(
-                f"transform {transform!r} is for pixels from 0 to 255, but {source.name} holds "
+                f"transform {transform!r} is for pixels from 0 to 255, but {images.name} holds "
                 "arrays of other numbers; use transform 'measured'"
             )
         return cls(

@@ -144,21 +144,16 @@ class TablePreparation(Preparation):
 
     @classmethod
     def fit(
-        cls,
-        source: Source,
-        places: Sequence[int],
-        classes: tuple[str, ...],
-        target: Target,
-        options: PreparationOptions,
+        cls, rows: Selection, classes: tuple[str, ...], target: Target, options: PreparationOptions
     ) -> Self:
-        """Learn from the rows at ``places`` what to do with each column."""
-        table = TableSource.expect(source)
+        """Learn from training rows what to do with each column."""
+        table = TableSource.expect(rows.source)
         table.expect_columns("categorical", options.categorical)
         table.expect_columns("drop", options.drop)
-        rows = np.asarray(places)
-        frame = table.frame.iloc[rows]
+        places = np.asarray(rows.places)
+        frame = table.frame.iloc[places]
         kept = [name for name in table.columns if name not in options.drop]
-        columns = tuple(fit_column(name, frame[name], rows, options) for name in kept)
+        columns = tuple(fit_column(name, frame[name], places, options) for name in kept)
         dropped = tuple(dict.fromkeys(options.drop))
         preparation = cls(classes, table.target, columns, dropped, target=target)
         if preparation.shape == (0,):

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from hma.data.preparation import Preparation
+from hma.data.preparation import Preparation, Selection
 from hma.data.source import Source
 from hma.data.task import Batch
 from hma.data.text.source import TextSource, expect_labels
@@ -130,12 +130,7 @@ class TextPreparation(Preparation):
 
     @classmethod
     def fit(
-        cls,
-        source: Source,
-        places: Sequence[int],
-        classes: tuple[str, ...],
-        target: Target,
-        options: PreparationOptions,
+        cls, rows: Selection, classes: tuple[str, ...], target: Target, options: PreparationOptions
     ) -> Self:
         """Take the tokenizer of the chosen encoder; nothing is learned from the rows."""
         if options.encoder is None:
