@@ -9,6 +9,7 @@ from torch import nn
 
 from hma import HMA, HMAConfig, contributions
 from hma.memory.rows import MemoryRows
+from hma.questions.contributions import explained_output
 from hma.targets import Classes, Number, YesNo
 from hma.vote.search import BestRows
 
@@ -144,3 +145,11 @@ def test_copies_of_a_sample_are_left_out_together():
     assert float(found.queue[order.index(2)]) == pytest.approx(both, abs=1e-6)
     alone = whole - said(without_rows(model, {order.index(1)}), x, 0, found.output)
     assert float(found.queue[order.index(1)]) == pytest.approx(alone, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "output"),
+    [(YesNo(2), [0.6, 0.1], 1), (Classes(2), [0.4, 0.6], 1), (Number(), [-7.0], 0)],
+)
+def test_what_is_explained_is_what_is_predicted_or_the_surest_yes_or_no(target, expected, output):
+    assert explained_output(target, torch.tensor(expected)) == output

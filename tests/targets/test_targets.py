@@ -294,3 +294,31 @@ def test_a_mixed_answer_survives_what_is_too_sure_for_a_probability():
 def test_a_mixed_answer_needs_a_share_for_each():
     with pytest.raises(ValueError, match=r"one number for each of 2 answers, got 1"):
         Classes(2).mix_logits([torch.zeros(1, 2)] * 2, [1.0])
+
+
+def test_classes_can_be_added_to_targets_over_classes_alone():
+    assert Classes(3).grown(2) == Classes(5, added=2)
+    assert SoftClasses(3).grown(1).grown(1) == SoftClasses(5, added=2)
+    for target in (Number(), YesNo(2)):
+        with pytest.raises(
+            UserError, match=f"cannot be added to labels of the kind '{target.kind}"
+        ):
+            target.grown(1)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "answer", "label", "known", "nothing"),
+    [
+        (Classes(2), [0.25, 0.75], "b (75.0%)", 1, "b", -1),
+        (SoftClasses(2), [0.5, 0.5], "a (50.0%)", [0.0, 1.0], "b 100%", [math.nan, math.nan]),
+        (YesNo(2), [0.5, 0.75], "a no (50.0%), b yes (75.0%)", [1.0, math.nan], "yes to a",
+         [math.nan, math.nan]),
+        (Number(), 0.125, "a 0.125", 3.0, "3", math.nan),
+    ],
+)  # fmt: skip
+def test_answers_and_labels_are_written_by_their_target(
+    target, expected, answer, label, known, nothing
+):
+    assert target.answer_text(["a", "b"], expected) == answer
+    assert target.label_text(["a", "b"], label) == known
+    assert target.label_text(["a", "b"], nothing) == ""
