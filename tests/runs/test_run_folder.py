@@ -70,7 +70,7 @@ def test_a_folder_whose_first_file_was_being_written_is_continued(options, tmp_p
 
 def test_a_folder_with_something_else_is_refused(options, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="is not empty and no run of hma"):
+    with pytest.raises(UserError, match="is not empty and is not a run"):
         train(options, tmp_path)
     assert list(content(tmp_path)) == ["notes.txt"]
 

@@ -117,7 +117,7 @@ def test_one_run_and_several_do_not_take_each_others_folders(options, copy, tmp_
         train_seeds(options, copy / "seed-0", 2, **HOW)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
-    with pytest.raises(UserError, match="is not empty and no run of hma"):
+    with pytest.raises(UserError, match="is not empty and is not a run"):
         train_seeds(options, tmp_path / "notes", 2, **HOW)
     assert is_several(copy)
     assert not is_several(copy / "seed-0")

@@ -149,7 +149,7 @@ def claim(folder: Path, options: RunOptions, *, several: bool = False) -> None:
             )
         return
     if folder.exists() and not is_empty(folder):
-        raise UserError(f"{folder} is not empty and no run of hma; give another --output")
+        raise UserError(f"{folder} is not empty and is not a run; give another --output")
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     options.write(path, several=several)
