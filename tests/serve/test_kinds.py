@@ -110,7 +110,7 @@ def test_numbers_and_yes_no_labels_are_answered_and_taught(tmp_path, target, tas
         before = asked(client, "/predict", rows=[row])["predictions"][0]
         assert ("number" in before) == (task == "regression")
         assert asked(client, "/remember", rows=[row], labels=[label])["added"] == 1
-        found = asked(client, "/explain", rows=[row])
+        found = asked(client, "/explain", rows=[row], top=100)
         taught = next(one for one in found["voters"] if one["kind"] == "taught row")
         assert taught["label"] == ("250" if task else "yes to warm")
         after = found["prediction"]
