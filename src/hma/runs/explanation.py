@@ -23,6 +23,7 @@ from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows
 from hma.runs.source import place_of, training_features, training_source
 from hma.targets import Target
+from hma.vote.config import VoteConfig
 
 AT_ONCE = 256
 COMPARED = 4096
@@ -116,13 +117,13 @@ def nearest_rows(
     Of more than ``COMPARED`` training rows those in the queue are compared, and of a memory that
     was changed since those that it holds.
     """
-    if run.living.chain:
+    if run.living.chain or (run.refitted and isinstance(run.options.config, VoteConfig)):
         return _nearest_held(run, learner, training, features, top)
     samples = list(range(max(len(run.places.get("train", [])), 1)))
     if len(samples) > COMPARED:
         held = learner.model.memory_state().ids
-        samples = sorted({sample for sample in held.tolist() if sample >= 0})
-    places = [place_of(run, training, sample) for sample in samples]
+        samples = sorted({sample for sample in held.tolist() if 0 <= sample < len(samples)})
+    places = [place_of(run, {"train": training}, sample)[1] for sample in samples]
     split = run.preparation.split(training, places)
     known = training_features(run, learner, samples)
     parts = [

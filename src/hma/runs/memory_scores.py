@@ -47,6 +47,11 @@ class LoadedRun:
         """What answers new rows, with the same memory."""
         return self.run.learner(self.run.deployed.which, self.memory)
 
+    @cached_property
+    def judged(self) -> "LoadedRun":
+        """The same as validation judged it, before it learned from validation rows."""
+        return self if self.run.before is self.run else LoadedRun(self.run.before)
+
 
 def change_scores(
     before: LoadedRun, after: LoadedRun, taught: TaughtRows, progress: Progress | None = None
@@ -67,7 +72,9 @@ def change_scores(
 
 def _of_validation(before: LoadedRun, after: LoadedRun, progress: Progress | None) -> Score:
     run, who = before.run, before.run.deployed.title()
-    answering = [before.deployed, after.deployed]
+    if run.refitted:
+        who += ", as it was before it learned from these rows"
+    answering = [before.judged.deployed, after.judged.deployed]
     try:
         opened = training_task(run).task
         task = with_features(run, opened, answering[0], progress)

@@ -14,7 +14,7 @@ from hma.data import PreparationOptions, is_builtin
 from hma.errors import UserError, reason, wrong_choice
 from hma.io.files import explain_write_errors, is_empty, remove_abandoned
 from hma.io.json_files import dataclass_from_json, read_json, write_json
-from hma.options.run import BackboneOptions, DataOptions
+from hma.options.run import BackboneOptions, DataOptions, Refit
 from hma.training import Recipe
 from hma.training.identity import differences
 from hma.vote.config import VoteConfig
@@ -41,6 +41,9 @@ class RunOptions(DataOptions, BackboneOptions):
     """Choices about the input."""
     seed: int = 0
     """Decides splits, first weights and order of the rows."""
+    refit: Refit = "auto"
+    """Whether candidates are fitted again on training and validation rows once validation chose
+    their settings; a run that has begun says yes or no."""
 
     def __post_init__(self) -> None:
         """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
@@ -117,6 +120,7 @@ class RunOptions(DataOptions, BackboneOptions):
             raise UserError(
                 f"{path.parent} holds {'a single run; give another folder' if several else held}"
             )
+        values.setdefault("refit", "no")  # runs of before there was a choice
         columns = values.get("target")
         values["target"] = [columns] if isinstance(columns, str) else columns or []
         try:

@@ -31,6 +31,7 @@ from hma.runs.held_out import (
     VALIDATION,
     BySplit,
     counts_in_words,
+    judging_run,
     judging_splits,
     taught_held_out,
     without_rows,
@@ -136,12 +137,14 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     was taught judge nothing: test rows are left out, and with too few others nothing is claimed.
     """
     prepared = training_task(run)
+    audits, answering = read_audits(run), run
+    gone = taught_held_out(run, task=prepared.task)
+    run = judging_run(run, without_rows(prepared.task, gone))
     rows = run.options.recipe.eval_batch_size
     learners, target = run.learners(), run.preparation.target
     memory = learners[MEMORY]
     assert isinstance(memory, WithMemory)
     task = with_features(run, prepared.task, memory, progress)
-    gone = taught_held_out(run, task=prepared.task)
     rest = without_rows(task, gone)
     tested = judging_splits(rest)
     if not tested:
@@ -174,18 +177,23 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         metric=task.metric,
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,
-        training_rows=_training_rows(run, prepared, memory, task.train),
+        training_rows=_training_rows(run, prepared, memory, task),
         simple=_simple_rows(run, tests, gone),
         batch_size=rows,
         seed=run.options.seed,
         deployed=candidate_name(run.deployed.which, target),
         why=run.deployed.why,
         candidates=tuple(_candidates(run)),
-        notes=[*_notes(prepared), *_taught_notes(gone), *more_notes],
+        notes=[
+            *_notes(prepared),
+            *_refit_notes(answering, shown=run),
+            *_taught_notes(gone),
+            *more_notes,
+        ],
         unclaimed=_unclaimed(prepared.task, gone, tests),
         version=version_line(run),
         more={
-            "audits": read_audits(run),
+            "audits": audits,
             "suspects": suspects_if_cheap(run, memory.model, prepared.source),
             "changes": changes_of(run),
             "coverage": promises,
@@ -255,6 +263,23 @@ def _simple_rows(run: Run, tests: Mapping[str, Answers], gone: BySplit) -> Simpl
     return found
 
 
+def _refit_notes(run: Run, shown: Run) -> list[str]:
+    """Say what of a page is of models that learned from all rows, and what of those before."""
+    if not run.refitted:
+        return []
+    rows, held = run.learned_rows, len(run.places[VALIDATION])
+    how = (
+        f"Every candidate that answers was fitted again on all {rows} training and validation "
+        f"rows, with what {held} validation rows chose for its first fit"
+    )
+    if shown is run:
+        return [
+            f"{how}: test scores are of the second fit; learning curves, validation losses, shares "
+            "and thresholds of coverage are of the first, which had not seen these rows."
+        ]
+    return [f"{how}. Validation rows can judge the first fit alone, so this page is of that."]
+
+
 def _taught_notes(gone: BySplit) -> list[str]:
     counts = {name: int(rows.sum()) for name, rows in gone.items()}
     if not any(counts.values()):
@@ -297,8 +322,10 @@ def _candidates(run: Run) -> list[Candidate]:
     ]
 
 
-def _training_rows(run: Run, prepared: Prepared, memory: WithMemory, train: Split) -> TrainingRows:
+def _training_rows(run: Run, prepared: Prepared, memory: WithMemory, task: Task) -> TrainingRows:
     remembered, taught = RememberedRows(run, prepared.source), run.living.rows
+    taught = taught.as_judged() if run.judged else taught
+    train = task.with_validation_trained().train if run.refitted else task.train
 
     def features(ids: Tensor) -> Tensor:
         made = torch.empty(len(ids), memory.model.feature_dim)
