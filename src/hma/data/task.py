@@ -242,26 +242,25 @@ class Joined:
             assert own is not None
             return own._replace(ids=places)
         order = torch.cat([torch.nonzero(~later)[:, 0], torch.nonzero(later)[:, 0]]).argsort()
-        weights, environments = (one.weight, two.weight), (one.environment, two.environment)
         return Batch(
             x=_joined(one.x, two.x, order),
             y=torch.cat([one.y, two.y])[order],
             ids=places,
-            weight=_joined(*_both(weights, one, two, 1.0), order),
-            environment=_joined(*_both(environments, one, two, 0), order),
+            weight=_joined(*_both(one, two, "weight", 1.0), order),
+            environment=_joined(*_both(one, two, "environment", 0), order),
             features=_joined(one.features, two.features, order),
         )
 
 
-def _both(parts: Any, one: Batch, two: Batch, usual: float) -> Any:
+def _both(one: Batch, two: Batch, name: str, usual: float) -> tuple[Tensor | None, Tensor | None]:
     """Return what two batches hold, ``usual`` for each row of one that holds nothing."""
+    parts: list[Tensor | None] = [getattr(one, name), getattr(two, name)]
     known = next((part for part in parts if part is not None), None)
-    if known is None:
-        return parts
-    return tuple(
-        torch.full((len(batch.y),), usual, dtype=known.dtype) if part is None else part
-        for part, batch in zip(parts, (one, two), strict=True)
-    )
+    if known is not None:
+        for place, batch in enumerate((one, two)):
+            if parts[place] is None:
+                parts[place] = torch.full((len(batch.y),), usual, dtype=known.dtype)
+    return parts[0], parts[1]
 
 
 def _joined(one: Any, two: Any, order: Tensor) -> Any:

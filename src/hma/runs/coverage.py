@@ -162,7 +162,7 @@ def calibrated(
     far = torch.empty(0, dtype=torch.double)
     if len(split):
         logits = all_logits(learner, split, batch_size=batch_size, context=context)
-        said, far = learner.target.expected(logits), _unfamiliar(model, split, batch_size)
+        said, far = learner.target.expected(logits), how_unfamiliar(model, split, batch_size)
     return Calibration(
         rows=len(split),
         answers=answer_scores(learner.target, said, split.labels),
@@ -190,7 +190,8 @@ def tells_unknown(model: MemoryModel) -> bool:
 
 
 @torch.no_grad()
-def _unfamiliar(model: MemoryModel, split: Split, batch_size: int) -> Tensor:
+def how_unfamiliar(model: MemoryModel, split: Split, batch_size: int) -> Tensor:
+    """Return how unfamiliar each row of a split is to a memory, ``(N,)``."""
     if not tells_unknown(model):
         return torch.empty(0, dtype=torch.double)
     found = []
@@ -198,6 +199,23 @@ def _unfamiliar(model: MemoryModel, split: Split, batch_size: int) -> Tensor:
         batch = split.batch(places).to(model.device)
         found.append(unfamiliarity(model, batch.x, features=batch.features).double().cpu())
     return torch.cat(found)
+
+
+def rejecting_memory(run: Run, model: MemoryModel) -> MemoryModel:
+    """Return the memory that says which rows are unknown: that of before validation rows voted.
+
+    Keys that were learned again have another scale, so thresholds hold for the distances of that
+    memory alone.
+
+    Args:
+        run: A finished run.
+        model: Its memory, which is returned where it never learned from validation rows.
+    """
+    if run.before is run:
+        return model
+    learner = run.before.learner(MEMORY)
+    learner.use(learner.contexts[0])
+    return memory_of(run.before, learner).eval()
 
 
 UNKNOWN_LABEL = "unknown"
@@ -287,6 +305,7 @@ class Covered:
         self.model = memory_of(run, self.learner)
         found = calibration(run, self.learner, self.model, which, context, progress)
         self.promise = thresholds_of(run, coverage, found)
+        self.rejecting = rejecting_memory(run, self.model)
         self.answered = self.unknown = self.in_sets = 0
 
     @property
@@ -328,7 +347,7 @@ class Covered:
                 row.extend(more)
         if self.promise.most_unfamiliar is None:
             return found
-        far = unfamiliarity(self.model, batch.x, features=batch.features).double()
+        far = unfamiliarity(self.rejecting, batch.x, features=batch.features).double()
         for row, value in zip(found, far.tolist(), strict=True):
             rejected = self.promise.is_unknown(value)
             self.unknown += rejected

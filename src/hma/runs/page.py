@@ -13,7 +13,6 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
 from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
-from hma.questions.unfamiliar import unfamiliarity
 from hma.report.page import write_page as write_report
 from hma.report.run_facts import RunFacts, SimpleRows, TrainingRows
 from hma.report.run_report import Candidate, RunReport
@@ -23,7 +22,13 @@ from hma.report.summary import summarise
 from hma.report.verdict import advice, verdict
 from hma.runs.audits import read_audits
 from hma.runs.card import changes_of, version_line
-from hma.runs.coverage import Calibration, answer_scores, calibration
+from hma.runs.coverage import (
+    Calibration,
+    answer_scores,
+    calibration,
+    how_unfamiliar,
+    rejecting_memory,
+)
 from hma.runs.deployment import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, title, validation_loss
 from hma.runs.folder import Run
 from hma.runs.held_out import (
@@ -164,7 +169,9 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         candidate_name(which, target): run.record(which).to_json() for which in run.candidates
     }
     promises, more_notes = (
-        _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
+        _promises(run, learners, tests, next(iter(tested.values())))
+        if set(tests) <= set(task.tests)
+        else (None, [])
     )
     facts = RunFacts(
         title=task.name,
@@ -222,7 +229,7 @@ def _answers(
 
 
 def _promises(
-    run: Run, learners: Mapping[Which, Learner], tests: Mapping[str, Answers]
+    run: Run, learners: Mapping[Which, Learner], tests: Mapping[str, Answers], split: Split
 ) -> tuple[Promises | None, list[str]]:
     """Return what coverages of the deployed answer come to on the first test set, and notes."""
     which, target, memory = run.deployed.which, run.preparation.target, learners[MEMORY]
@@ -235,8 +242,9 @@ def _promises(
     assert said is not None
     found = calibration(run, learners[which], memory.model, context=own)
     far = None
-    if found.unfamiliar is not None and asked.features is not None:
-        far = unfamiliarity(memory.model, features=asked.features)
+    if found.unfamiliar is not None:
+        rejecting = rejecting_memory(run, memory.model)
+        far = how_unfamiliar(rejecting, split, run.options.recipe.eval_batch_size)
     made = promises_kept(name, found, target, target.expected(said), asked.labels, far)
     if not found.taught:
         return made, []
