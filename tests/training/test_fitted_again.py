@@ -25,9 +25,9 @@ VOTES = VoteConfig(key_dim=4)
 
 
 @pytest.fixture(scope="module")
-def first():
-    task = small_task()
-    return task, quietly(memory_learner(task, config=VOTES), task, RECIPE)
+def first(tmp_path_factory):
+    task, folder = small_task(), tmp_path_factory.mktemp("first")
+    return task, quietly(memory_learner(task, config=VOTES), task, RECIPE, folder=folder)
 
 
 def counted(learner):
@@ -79,8 +79,8 @@ def test_an_interrupted_second_fit_comes_to_the_same(first, tmp_path):
     task, record = first
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     quietly(memory_learner(task, config=VOTES), task, RECIPE, folder=whole, like=record)
+    learner = interrupted_at(memory_learner(task, config=VOTES), 3)
     with pytest.raises(Interrupted):
-        learner = interrupted_at(memory_learner(task, config=VOTES), 3)
         quietly(learner, task, RECIPE, folder=broken, like=record)
     quietly(memory_learner(task, config=VOTES), task, RECIPE, folder=broken, like=record)
     both = [Record.read(folder / "record.json").repeatable() for folder in (whole, broken)]
