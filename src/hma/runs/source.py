@@ -175,7 +175,7 @@ def features_of(
 
 
 def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> Tensor | None:
-    """Return what a frozen backbone made of training rows ``(N, F)``; None where that is gone.
+    """Return what a frozen backbone made of rows it learned from ``(N, F)``; None if that is gone.
 
     Args:
         run: A finished run, whose data has not changed.
@@ -186,13 +186,13 @@ def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> 
     backbone = learner.model.backbone
     if not isinstance(facts, dict) or not isinstance(backbone, Frozen):
         return None
-    name, rows = "train/features", len(run.places["train"])
-    shapes = {name: (rows, learner.model.feature_dim)}
+    width = learner.model.feature_dim
+    shapes = {_feature_name(name): (len(places), width) for name, places in run.learned.items()}
     kept = read_features(run.folder / FEATURES, str(facts.get("key")), shapes)
     if kept is None:
         return None
     rows_asked = torch.as_tensor(list(samples), dtype=torch.long)
-    return backbone.standardise(kept[name][rows_asked])
+    return backbone.standardise(torch.cat([kept[name] for name in shapes])[rows_asked])
 
 
 def features_of_run(run: Run, prepared: Prepared) -> dict[str, Tensor] | None:
