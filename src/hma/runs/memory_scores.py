@@ -13,8 +13,8 @@ from hma.methods.mixture import Mixture
 from hma.metrics import METRICS
 from hma.model import MemoryModel
 from hma.runs.deployment import MEMORY
-from hma.runs.folder import Run, keyed_rows
-from hma.runs.held_out import VALIDATION, taught_held_out, without_rows
+from hma.runs.folder import VALIDATION, Run, keyed_rows
+from hma.runs.held_out import taught_held_out, without_rows
 from hma.runs.memory_versions import Score
 from hma.runs.source import training_task, with_features
 from hma.runs.taught_rows import TaughtRows

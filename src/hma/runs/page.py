@@ -30,10 +30,9 @@ from hma.runs.coverage import (
     rejecting_memory,
 )
 from hma.runs.deployment import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, title, validation_loss
-from hma.runs.folder import Run
+from hma.runs.folder import VALIDATION, Run
 from hma.runs.held_out import (
     LEAST_ROWS,
-    VALIDATION,
     BySplit,
     counts_in_words,
     judging_run,
