@@ -141,7 +141,11 @@ def test_predict_evaluate_and_explain_answer_with_the_version_in_use(memory, fol
     found = explain_row(run, rows, 2, top=3, context="alone")
     assert found.answer.startswith("k3")
     taught = [effect for effect in found.effects if effect.part == "taught row"]
-    assert taught[0].description == rows.describe(2)
+    row = run.preparation.split(rows).batch(torch.tensor([2])).x
+    shares = hma.explain(run.learner(MEMORY).model, row)
+    of_taught = shares.exact.queue(0)[:, 3] * (shares.queue_ids >= run.learned_rows)
+    strongest = int(shares.queue_ids[of_taught.abs().argmax()]) - run.learned_rows
+    assert taught[0].description == rows.describe(strongest)
     assert found.near[0].description == rows.describe(2)
 
 
@@ -213,7 +217,8 @@ def test_scores_before_and_after_are_those_of_the_two_memories(memory, folder):
         with torch.no_grad():
             alone = model.classify(features)
         mine = left_out_logits(memory.run.learner(MEMORY).model, torch.tensor([row.id]))
-        torch.testing.assert_close(mine, alone)
+        both = mine.softmax(dim=1), alone.softmax(dim=1)  # logarithms multiply roundings
+        torch.testing.assert_close(*both, rtol=0, atol=1e-4)
         right += int(alone.argmax() == 3)
     assert new.after == pytest.approx(right / 5)
 

@@ -212,6 +212,11 @@ def test_validation_rows_of_a_file_of_their_own_are_found_there(trained, tmp_pat
     assert rows_trained_on(run, given) == 12
 
 
+def test_what_is_no_choice_is_refused(trained):
+    with pytest.raises(UserError, match="refit must be"):
+        options_of(trained, refit="maybe")
+
+
 def test_a_run_can_leave_it_and_one_of_before_there_was_a_choice_did(trained, tmp_path):
     run = train(options_of(trained, refit="no"), tmp_path / "run", progress=SilentProgress())
     assert run.before is run

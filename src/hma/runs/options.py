@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from torch import nn
 
@@ -47,6 +47,8 @@ class RunOptions(DataOptions, BackboneOptions):
 
     def __post_init__(self) -> None:
         """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
+        if self.refit not in get_args(Refit):
+            raise UserError(wrong_choice("refit", self.refit, get_args(Refit)))
         changed: dict[str, Any] = {}
         for name in ("weights", "data_root", "source", "validation", "test"):
             value = getattr(self, name)
