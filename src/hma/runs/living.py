@@ -87,10 +87,9 @@ def rows_of_source(
         judged: The memory as validation judged it, where its backbone is another one.
     """
     split = preparation.split(source, places)
-    before = torch.empty(0, 0) if judged is None else encoded_rows(judged, split, progress)
     return TaughtRows(
         features=encoded_rows(model, split, progress),
-        judged=before,
+        judged=encoded_rows(judged, split, progress) if judged else torch.empty(0, 0),
         labels=preparation.target.check(split.labels, len(places)),
         ids=torch.arange(len(places)),
         hashes=split_hashes(split),
