@@ -89,7 +89,7 @@ def rows_of_source(
     split = preparation.split(source, places)
     return TaughtRows(
         features=encoded_rows(model, split, progress),
-        judged=encoded_rows(judged, split, progress) if judged else torch.empty(0, 0),
+        judged=torch.empty(0, 0) if judged is None else encoded_rows(judged, split, progress),
         labels=preparation.target.check(split.labels, len(places)),
         ids=torch.arange(len(places)),
         hashes=split_hashes(split),
