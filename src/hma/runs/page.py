@@ -148,6 +148,8 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     learners, target = run.learners(), run.preparation.target
     memory = learners[MEMORY]
     assert isinstance(memory, WithMemory)
+    now = memory if run is answering else answering.learner(MEMORY)
+    assert isinstance(now, WithMemory)
     task = with_features(run, prepared.task, memory, progress)
     rest = without_rows(task, gone)
     tested = judging_splits(rest)
@@ -200,7 +202,7 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         version=version_line(run),
         more={
             "audits": audits,
-            "suspects": suspects_if_cheap(run, memory.model, prepared.source),
+            "suspects": suspects_if_cheap(answering, now.model, prepared.source),
             "changes": changes_of(run),
             "coverage": promises,
         },
