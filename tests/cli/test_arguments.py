@@ -178,7 +178,8 @@ def test_damaged_files_of_a_run_are_one_line(run, rows, refuses, name, content):
 
 
 def test_scores_of_rows_that_were_trained_on_are_said_to_be_too_good(run, rows, run_hma, tmp_path):
-    trained = len(Run.open(run).places["train"])
+    opened = Run.open(run).places
+    trained = len(opened["train"]) + len(opened["validation"])
     said = "of these rows were trained on or taught, so the scores are too good"
     assert f"{trained} {said}" in run_hma("evaluate", run, rows).out
     frame = pandas.read_csv(rows)

@@ -37,6 +37,7 @@ def trained(tmp_path_factory):
         test=str(folder / "test.csv"),
         validation=0.25,
         backbone="mlp",
+        refit="no",  # or the memory would hold the validation rows already
         recipe=Recipe(epochs=2, batch_size=32),
     )
     train(options, folder / "run", deploy="memory", progress=SilentProgress())

@@ -49,7 +49,8 @@ def folder(tmp_path_factory):
 
 def trained_on(folder):
     """Return the changed rows that the memory holds, by sample id."""
-    places = Run.open(folder / "run").places["train"]
+    found = Run.open(folder / "run").places
+    places = found["train"] + found["validation"]  # all rows train
     return {places.index(row): row for row in CHANGED if row in places}
 
 
@@ -75,12 +76,12 @@ def test_the_command_prints_the_first_and_writes_all(folder, run_hma, refuses, t
     changed = trained_on(folder)
     ended = run_hma("suspects", folder / "run", "--top", 2)
     assert ended.code == 0
-    assert "2 of 81 rows" in " ".join(ended.out.split())
+    assert "2 of 90 rows" in " ".join(ended.out.split())
     output = tmp_path / "found.csv"
     assert run_hma("suspects", folder / "run", "-o", output).code == 0
     with open(output, newline="") as file:
         lines = list(csv.DictReader(file))
-    assert len(lines) == 81
+    assert len(lines) == 90  # all rows train
     assert {int(line["id"]) for line in lines[: len(changed)]} == set(changed)
     doubts = [float(line["doubt"]) for line in lines]
     assert doubts == sorted(doubts, reverse=True)
@@ -101,7 +102,7 @@ def test_cleanlab_says_which_labels_are_wrong_and_they_come_first(folder, run_hm
     assert found.issues == len(wrong)
     assert all(row.issue for row in found.rows[: len(wrong)])
     ended = run_hma("suspects", folder / "run", "--cleanlab", "--top", 1)
-    assert f"cleanlab takes the labels of {len(wrong)} of 81 rows for wrong" in ended.out
+    assert f"cleanlab takes the labels of {len(wrong)} of 90 rows for wrong" in ended.out
 
 
 def test_the_page_has_the_list(folder):

@@ -70,14 +70,15 @@ def predicted(run, source, tmp_path, coverage=COVERAGE):
 
 
 def validation_of(run):
-    return answers_to(run, prepared_from(run.options).task.validation)
+    """What the models of before they learned from validation rows say of these."""
+    return answers_to(run.before, prepared_from(run.options).task.validation)
 
 
 def answers_to(run, split):
-    """Labels, answers and unfamiliarity of rows."""
+    """Labels, answers and unfamiliarity of rows: to the memory that never saw validation rows."""
     said = all_logits(run.learner(run.deployed.which), split, batch_size=64)
     x = split.batch(torch.arange(len(split))).x
-    far = unfamiliarity(run.learner(MEMORY).model, x)
+    far = unfamiliarity(run.before.learner(MEMORY).model, x)
     said = run.preparation.target.expected(said).double().numpy()
     return split.labels.numpy(), said, far.double().numpy()
 
@@ -88,6 +89,7 @@ def quantile(scores):
 
 
 def test_sets_and_unknown_rows_follow_thresholds_taken_by_hand(run, trained, tmp_path):
+    assert run.refitted
     labels, said, far = validation_of(run)
     most_wrong = quantile(1 - said[np.arange(len(labels)), labels])
     found, covered = predicted(run, trained / "new.csv", tmp_path)

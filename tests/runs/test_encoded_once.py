@@ -112,7 +112,7 @@ def test_an_explanation_encodes_the_row_it_explains(run, encoded):
     trained = run.places["train"][5]
     found = explain_row(run, source, trained, top=2, context="alone")
     assert sum(encoded) == 1
-    assert found.near_of == len(run.places["train"])
+    assert found.near_of == len(run.places["train"]) + len(run.places["validation"])
     assert found.near[0].distance == pytest.approx(0.0, abs=1e-5)  # the row itself
     assert found.near[1].distance > 1e-3
 

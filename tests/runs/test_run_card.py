@@ -57,7 +57,9 @@ def test_scores_of_the_card_are_those_of_the_records(run, text):
 def test_the_card_says_what_the_run_was_given_and_what_its_audit_found(run, text):
     rows = ", ".join(f"{len(places)} {name}" for name, places in run.places.items())
     assert f"| rows | {rows} |" in text
-    assert f"| stored rows | {len(run.places['train'])} (one for each sample)" in text
+    stored = len(run.places["train"] + run.places["validation"])  # all rows train
+    assert f"| stored rows | {stored} (one for each sample)" in text
+    assert f"| learned from | {stored} training and validation rows |" in text
     assert "| data | rows.csv (table) |" in text
     assert str(run.folder.parent) not in text, "where it was trained is nobody's business"
     assert read_audits(run)["test"].verdict in text

@@ -44,7 +44,7 @@ def test_a_training_row_held_more_than_once_is_named_once_with_all_its_shares(ru
     asked = hma.explain(model, run.preparation.split(rows).batch(torch.tensor([3])).x)
     expected = Counter()
     for sample, share in zip(asked.queue_ids.tolist(), asked.queue[0].tolist(), strict=True):
-        expected[rows.describe(run.places["train"][sample])] += share
+        expected[rows.describe(learned(run)[sample])] += share
     assert len(expected) < 50
     assert named == pytest.approx(dict(expected), abs=1e-7)
     assert list(named.values()) == sorted(named.values(), reverse=True)
@@ -67,9 +67,14 @@ def test_effects_are_those_of_leaving_out_and_the_strongest_come_first(run):
     assert of_rows[0] == pytest.approx(float(moved.queue.abs().max()), abs=1e-4)
     strongest = int(moved.queue.abs().argmax())
     sample = int(model.memory_state().ids[strongest])
-    place = run.places["train"][sample]
+    place = learned(run)[sample]
     first = next(effect for effect in found.effects if effect.part == "training row")
     assert (first.label, first.description) == (str(place % 2), rows.describe(place))
+
+
+def learned(run):
+    """Places of the rows behind the sample ids: training rows, then validation rows."""
+    return run.places["train"] + run.places["validation"]
 
 
 def points(effect):
@@ -110,7 +115,7 @@ def test_with_the_default_memory_the_parts_sum_to_the_probability_that_is_shown(
     assert f"{share:.1%} of the answer" in found.effects[0].description
     by_row = asked.exact.queue(0)[:, output]
     first = int(by_row.argmax())
-    place = voting.places["train"][int(asked.queue_ids[first])]
+    place = learned(voting)[int(asked.queue_ids[first])]
     assert parts[1] == pytest.approx(float(by_row[first]), abs=1e-4)
     assert found.effects[1].description == rows.describe(place)
     assert found.effects[1].label == str(place % 2)
@@ -132,7 +137,7 @@ def test_the_nearest_training_rows_are_those_scikit_learn_finds(run, monkeypatch
 
     for most in (4096, 5):  # of many rows only those in the queue are compared
         monkeypatch.setattr("hma.runs.explanation.COMPARED", most)
-        compared = run.places["train"]
+        compared = learned(run)
         if most == 5:
             held = set(model.memory_state().ids.tolist())
             compared = [place for i, place in enumerate(compared) if i in held]

@@ -37,7 +37,8 @@ def run(tmp_path_factory):
 
 def test_the_page_finds_the_scores_of_the_record_in_every_context(run):
     report = report_of(run)
-    assert report.notes == ()  # it would point out other accuracies
+    (note,) = report.notes  # another would point out other accuracies
+    assert note.startswith("Every candidate that answers was fitted again on all 240 training and")
     recorded = run.record(MEMORY).tests["test"]
     shown = {r.context: r.scores for r in report.tests[0].results if r.method == "memory"}
     assert set(shown) == set(recorded) == {"batch", "batch-sorted", "alone"}
@@ -104,7 +105,7 @@ def test_param_needs_blocks_that_a_vote_does_not_have(run, tmp_path):
 def test_attention_in_both_orders_is_of_different_batches(run):
     _, shuffled, in_order = report_of(run).parts["attention"]
     assert (shuffled.context, in_order.context) == ("batch", "batch-sorted")
-    assert np.abs(shuffled.overall - in_order.overall).max() > 1e-3
+    assert np.abs(shuffled.overall - in_order.overall).max() > 1e-4  # a hundred roundings
 
 
 def test_simple_rows_of_the_run_are_on_the_page(run):

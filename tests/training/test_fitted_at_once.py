@@ -92,7 +92,7 @@ def test_the_record_says_what_was_chosen_and_what_it_came_to(tmp_path):
 def test_without_validation_rows_the_choice_in_the_middle_is_taken():
     task = small_task(validation=rows(0, seed=2))
     record = quietly(logistic()(task, 0), task, Recipe(epochs=1, selection="last"))
-    assert record.measures == {"fitted_rows": 90, "chosen": {"C": 0.3}}
+    assert record.measures == {"fitted_rows": 90, "choice": 2, "chosen": {"C": 0.3}}
     assert record.epochs[0]["validation"] == {}
 
 

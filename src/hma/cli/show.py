@@ -59,7 +59,7 @@ def comparison(run: Run) -> Iterator[Table]:
     deployed, target = run.deployed, run.preparation.target
     names = {which: row_name(which, target) for which in run.answering}
     if len(names) > 1:
-        yield _candidate_table(names, deployed)
+        yield _candidate_table(names, deployed, before=run.refitted)
     records = {which: run.record(which) for which in run.candidates}
     tests = dict.fromkeys(test for record in records.values() for test in record.tests)
     found: dict[tuple[str, str], Scores] = {}
@@ -75,12 +75,20 @@ def comparison(run: Run) -> Iterator[Table]:
         ("validation", names[which]): record.epochs[record.selected_epoch]["validation"]
         for which, record in records.items()
     }
-    yield score_table(kept, title="Validation scores: there are no test rows")
+    before = ", and these are of before they were learned from" if run.refitted else ""
+    yield score_table(kept, title=f"Validation scores: there are no test rows{before}")
 
 
-def _candidate_table(names: Mapping[Which, str], deployed: Deployment) -> Table:
-    """Return the share and the validation loss of each, the least loss first."""
+def _candidate_table(names: Mapping[Which, str], deployed: Deployment, *, before: bool) -> Table:
+    """Return the share and the validation loss of each, the least loss first.
+
+    Args:
+        names: Of the candidates.
+        deployed: What they came to.
+        before: Whether they learned from these rows since.
+    """
     title = f"Candidates on {counted(deployed.rows, 'validation row')}"
+    title += ", before they learned from them" if before else ""
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("candidate", no_wrap=True)
     for column in ("share", "validation loss"):

@@ -12,7 +12,7 @@ from hma.errors import UserError
 from hma.extras import importing
 from hma.options.preparation import PreparationOptions
 from hma.options.recipe import UserRecipe
-from hma.options.run import BackboneOptions, DataOptions, Which
+from hma.options.run import BackboneOptions, DataOptions, Refit, Which
 from hma.vote.config import VoteConfig
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def train(
     compare: Annotated[bool, Parameter(group="Training")] = True,
     param: Annotated[bool, Parameter(group="Training", negative="")] = False,
     deploy: Annotated[Which | None, Parameter(group="Training")] = None,
+    refit: Annotated[Refit, Parameter(group="Training")] = "auto",
     report: Annotated[bool, Parameter(group="Training")] = True,
     seed: Annotated[int, Parameter(validator=at_least(0))] = 0,
     seeds: Annotated[int | None, Parameter(group="Training", validator=at_least(1))] = None,
@@ -162,6 +163,10 @@ def train(
     deploy
         What answers new rows: the mixture, or one of them alone. On a finished run another answer
         trains nothing again; by default the mixture, or what the run has.
+    refit
+        Once validation rows have chosen settings, epochs and shares, fit every candidate again on
+        all rows, these too; thresholds of --coverage and all that is said of validation rows stay
+        those of the fit before. auto does so where it is cheap: tables and frozen backbones.
     report
         Write the page of the run.
     seed
@@ -184,6 +189,7 @@ def train(
         recipe=recipe.fixed(),
         preparation=preparation,
         seed=seed,
+        refit=refit,
         **vars(data),
         **vars(backbone),
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hma.metrics import metric_for
 from hma.options.preparation import Kind
@@ -180,6 +181,11 @@ class Task:
             object.__setattr__(self, "target", Classes(max(len(self.classes), 1)))
         object.__setattr__(self, "metric", metric_for(self.target, self.metric).name)
 
+    def with_validation_trained(self) -> "Task":
+        """Return the task with its validation rows after the training rows, and none held out."""
+        none = Part(self.validation, torch.empty(0, dtype=torch.long))
+        return replace(self, train=Joined(self.train, self.validation), validation=none)
+
 
 class Part:
     """Some rows of a split, in their order; sample ids count within the part.
@@ -200,6 +206,81 @@ class Part:
     def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
         """Return the rows at ``places`` of the part, augmented if the whole is."""
         return self.split.batch(self.chosen[places], epoch)._replace(ids=places)
+
+
+class Joined:
+    """The rows of one split, then those of another; sample ids count on.
+
+    Args:
+        first: Their places stay.
+        second: The others.
+
+    Example:
+        >>> one = InMemory(torch.zeros(2, 1), torch.tensor([0, 1]))
+        >>> two = InMemory(torch.ones(1, 1), torch.tensor([1]))
+        >>> both = Joined(one, two)
+        >>> both.labels.tolist(), both.batch(torch.tensor([2, 0])).x.tolist()
+        ([0, 1, 1], [[1.0], [0.0]])
+    """
+
+    def __init__(self, first: Split, second: Split) -> None:
+        self.first, self.second = first, second
+        self.labels = torch.cat([first.labels, second.labels])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, places: Tensor, epoch: int | None = None) -> Batch:
+        """Return the rows at ``places``, each augmented if its own split is."""
+        later = places >= len(self.first)
+        one = self.first.batch(places[~later], epoch) if not bool(later.all()) else None
+        two = None
+        if one is None or bool(later.any()):
+            two = self.second.batch(places[later] - len(self.first), epoch)
+        if one is None or two is None:
+            own = one or two
+            assert own is not None
+            return own._replace(ids=places)
+        order = torch.cat([torch.nonzero(~later)[:, 0], torch.nonzero(later)[:, 0]]).argsort()
+        return Batch(
+            x=_joined(one.x, two.x, order),
+            y=torch.cat([one.y, two.y])[order],
+            ids=places,
+            weight=_joined(*_both(one, two, "weight", 1.0), order),
+            environment=_joined(*_both(one, two, "environment", 0), order),
+            features=_joined(one.features, two.features, order),
+        )
+
+
+def _both(one: Batch, two: Batch, name: str, usual: float) -> tuple[Tensor | None, Tensor | None]:
+    """Return what two batches hold, ``usual`` for each row of one that holds nothing."""
+    parts: list[Tensor | None] = [getattr(one, name), getattr(two, name)]
+    known = next((part for part in parts if part is not None), None)
+    if known is not None:
+        for place, batch in enumerate((one, two)):
+            if parts[place] is None:
+                parts[place] = torch.full((len(batch.y),), usual, dtype=known.dtype)
+    return parts[0], parts[1]
+
+
+def _joined(one: Any, two: Any, order: Tensor) -> Any:
+    """Return the rows of two batches in one, in this order."""
+    if one is None:
+        return None
+    if isinstance(one, Tensor):
+        return torch.cat([one, two])[order]
+    if isinstance(one, Mapping):  # tokens, padded to the longest row of a batch
+        longest = {name: max(one[name].shape[-1], two[name].shape[-1]) for name in one}
+        return {
+            name: torch.cat([_padded(x[name], longest[name]) for x in (one, two)])[order]
+            for name in one
+        }
+    graphs = [*one.to_data_list(), *two.to_data_list()]
+    return type(one).from_data_list([graphs[place] for place in order.tolist()])
+
+
+def _padded(values: Tensor, longest: int) -> Tensor:
+    return pad(values, (0, longest - values.shape[-1])) if values.dim() > 1 else values
 
 
 def limited(task: Task, rows: int | None, *, seed: int) -> Task:

@@ -1,7 +1,7 @@
 """What the training loop knows of a method."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast, final
 
 from torch import Tensor, nn
@@ -117,6 +117,7 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
         seed: int,
         weight: Tensor | None,
         tick: Callable[[], None],
+        like: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Do what follows the last epoch, with the weights that are kept; by default nothing.
 
@@ -128,6 +129,8 @@ class Learner(ABC):  # noqa: B024 - records name the class, so each method has i
             seed: Decides every random draw.
             weight: What each training row counts, ``(N,)``, beside weights of its own; None for 1.
             tick: To be called now and then where it takes long.
+            like: What the record of an earlier fit says, whose validation rows decided and are
+                among the training rows now.
         """
         return {}
 
@@ -162,7 +165,9 @@ class FittedAtOnce(Learner):
     """Packages that it is fitted with; the record holds their versions."""
 
     @abstractmethod
-    def fit_at_once(self, task: Task, seed: int, tick: Tick) -> dict[str, Any]:
+    def fit_at_once(
+        self, task: Task, seed: int, tick: Tick, like: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Fit the module to the training rows, its settings chosen by the validation rows.
 
         Return what the record says of it, in JSON values, among it ``validation_loss`` where
@@ -172,6 +177,7 @@ class FittedAtOnce(Learner):
             task: Rows, or their features as ``cache_features`` gives them.
             seed: Decides every random draw.
             tick: Called with how many settings were tried, and of how many.
+            like: What an earlier fit returned, whose settings are taken.
         """
 
 

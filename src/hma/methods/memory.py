@@ -1,6 +1,6 @@
 """A memory on any backbone, by its configuration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast, final
 
 import torch
@@ -113,7 +113,13 @@ class WithMemory(Learner):
         return EncodedRows(torch.cat(features), torch.cat(y), torch.cat(ids), whole)
 
     def after_training(
-        self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
+        self,
+        task: Task,
+        *,
+        seed: int,
+        weight: Tensor | None,
+        tick: Callable[[], None],
+        like: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Let the memory learn what it learns when backbone and head are trained."""
 
@@ -128,7 +134,7 @@ class WithMemory(Learner):
             every = torch.arange(len(task.validation))
             return self._encode(task.validation, every, tick) if len(every) else None
 
-        return self.model.after_training(rows, held_out, seed=seed, tick=tick)
+        return self.model.after_training(rows, held_out, like=like, seed=seed, tick=tick)
 
     def use(self, context: str) -> None:
         """Switch the model's inference context; in which order rows come is up to the caller."""

@@ -7,6 +7,8 @@ Aim = Literal["classes", "regression", "soft"]
 """What a user may ask to be learned; several columns without a word about it are yes/no labels."""
 Shift = Literal["size", "degree", "degree-reversed"]
 """Small graphs train and large ones test; sparse ones train and dense ones test; or the reverse."""
+Refit = Literal["auto", "yes", "no"]
+"""Whether every candidate is fitted again on all rows; auto does so where that is cheap."""
 Pool = Literal["mean", "cls", "max"]
 """How the tokens of a text become one vector."""
 Which = Literal[

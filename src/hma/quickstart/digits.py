@@ -192,7 +192,8 @@ def wrong_labels(folder: Path, progress: Progress | None) -> Step:
     options = RunOptions(source=str(folder / WRONG_FILE), recipe=UserRecipe().fixed())
     run = train(options, folder / WRONG_FOLDER, compare=False, progress=progress)
     rows = suspects_of(run, progress=progress).rows  # the most suspicious first
-    places = [run.places["train"][row.id] for row in rows]
+    behind = [place for split in run.learned.values() for place in split]
+    places = [behind[row.id] for row in rows]
     wrong = [bool(given[place] != labels[place]) for place in places]
     count = sum(wrong)
     precision = sum(wrong[:count]) / count

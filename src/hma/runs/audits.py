@@ -13,7 +13,7 @@ from hma.methods.memory import WithMemory
 from hma.questions.audit import Audit, metrics_to_audit
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
-from hma.runs.held_out import judging_splits, taught_held_out, without_rows
+from hma.runs.held_out import judging_run, judging_splits, taught_held_out, without_rows
 from hma.runs.options import RunOptions
 from hma.runs.source import training_task, with_features
 from hma.training import Progress, Record
@@ -42,10 +42,10 @@ def audit_run(run: Run, progress: Progress | None = None) -> dict[str, Audit]:
         run: A finished run.
         progress: Shows how far it is.
     """
-    learner = run.learner(MEMORY)
     opened = training_task(run).task
-    task = with_features(run, opened, learner, progress)
     gone = taught_held_out(run, task=opened)
+    learner = judging_run(run, without_rows(opened, gone)).learner(MEMORY)
+    task = with_features(run, opened, learner, progress)
     tested = judging_splits(without_rows(task, gone))
     if not tested:
         none = "neither test nor validation rows"

@@ -151,6 +151,8 @@ def _facts(run: Run) -> dict[str, str]:
         "who answers": _who(run),
         "seed": str(options.seed),
     }
+    if run.refitted:
+        parts["learned from"] = f"{run.learned_rows:,} training and validation rows"
     if options.target:
         parts["column of the labels"] = ", ".join(options.target)
     return parts

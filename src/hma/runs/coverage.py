@@ -4,6 +4,11 @@ Thresholds are split-conformal, see :mod:`hma.questions.conformal`, of the run's
 without those that the memory was taught, and of the version of the memory that answers: a new row
 drawn as they were has its label in the set, or its number in the interval, with a probability of at
 least the coverage, and is called unknown with one of at most the rest.
+
+Where a run was fitted again on all rows, the thresholds are of the models before, which never saw
+the validation rows, and which rows are unknown is asked of the memory before: so that stays exact.
+Sets and intervals are of the models that answer, which saw more rows; that they cover as much is
+measured (docs/living-memory.md), not proved.
 """
 
 import hashlib
@@ -158,7 +163,7 @@ def calibrated(
     far = torch.empty(0, dtype=torch.double)
     if len(split):
         logits = all_logits(learner, split, batch_size=batch_size, context=context)
-        said, far = learner.target.expected(logits), _unfamiliar(model, split, batch_size)
+        said, far = learner.target.expected(logits), how_unfamiliar(model, split, batch_size)
     return Calibration(
         rows=len(split),
         answers=answer_scores(learner.target, said, split.labels),
@@ -186,7 +191,8 @@ def tells_unknown(model: MemoryModel) -> bool:
 
 
 @torch.no_grad()
-def _unfamiliar(model: MemoryModel, split: Split, batch_size: int) -> Tensor:
+def how_unfamiliar(model: MemoryModel, split: Split, batch_size: int) -> Tensor:
+    """Return how unfamiliar each row of a split is to a memory, ``(N,)``."""
     if not tells_unknown(model):
         return torch.empty(0, dtype=torch.double)
     found = []
@@ -194,6 +200,23 @@ def _unfamiliar(model: MemoryModel, split: Split, batch_size: int) -> Tensor:
         batch = split.batch(places).to(model.device)
         found.append(unfamiliarity(model, batch.x, features=batch.features).double().cpu())
     return torch.cat(found)
+
+
+def rejecting_memory(run: Run, model: MemoryModel) -> MemoryModel:
+    """Return the memory that says which rows are unknown: that of before validation rows voted.
+
+    Keys that were learned again have another scale, so thresholds hold for the distances of that
+    memory alone.
+
+    Args:
+        run: A finished run.
+        model: Its memory, which is returned where it never learned from validation rows.
+    """
+    if run.before is run:
+        return model
+    learner = run.before.learner(MEMORY)
+    learner.use(learner.contexts[0])
+    return memory_of(run.before, learner).eval()
 
 
 UNKNOWN_LABEL = "unknown"
@@ -283,6 +306,7 @@ class Covered:
         self.model = memory_of(run, self.learner)
         found = calibration(run, self.learner, self.model, which, context, progress)
         self.promise = thresholds_of(run, coverage, found)
+        self.rejecting = rejecting_memory(run, self.model)
         self.answered = self.unknown = self.in_sets = 0
 
     @property
@@ -324,7 +348,7 @@ class Covered:
                 row.extend(more)
         if self.promise.most_unfamiliar is None:
             return found
-        far = unfamiliarity(self.model, batch.x, features=batch.features).double()
+        far = unfamiliarity(self.rejecting, batch.x, features=batch.features).double()
         for row, value in zip(found, far.tolist(), strict=True):
             rejected = self.promise.is_unknown(value)
             self.unknown += rejected
@@ -386,6 +410,9 @@ def calibration(
     if kept is not None:
         return kept
     task = opened(run)
+    if run.refitted:  # its models learned from the validation rows: ask those of before
+        learner = run.before.learner(run.deployed.which if which is None else which)
+        model = memory_of(run.before, learner)
     gone = taught_held_out(run, task=task)
     rest = without_rows(with_features(run, task, learner, progress), gone).validation
     found = calibrated(

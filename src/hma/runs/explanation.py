@@ -21,7 +21,13 @@ from hma.report.numbers import counted, decimals, percent, plain, signed
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run
 from hma.runs.remembered import RememberedRows
-from hma.runs.source import place_of, training_features, training_source
+from hma.runs.source import (
+    by_source,
+    learned_sources,
+    place_of,
+    training_features,
+    training_source,
+)
 from hma.targets import Target
 
 AT_ONCE = 256
@@ -118,31 +124,37 @@ def nearest_rows(
     """
     if run.living.chain:
         return _nearest_held(run, learner, training, features, top)
-    samples = list(range(max(len(run.places.get("train", [])), 1)))
+    samples = list(range(max(run.learned_rows, 1)))
     if len(samples) > COMPARED:
         held = learner.model.memory_state().ids
         samples = sorted({sample for sample in held.tolist() if sample >= 0})
-    places = [place_of(run, training, sample) for sample in samples]
-    split = run.preparation.split(training, places)
-    known = training_features(run, learner, samples)
-    parts = [
-        learner.model.backbone(split.batch(rows).x) if known is None else known[rows]
-        for rows in torch.split(torch.arange(len(places)), AT_ONCE)
-    ]
-    distances = (torch.cat(parts) - features).norm(dim=1)
+    sources = learned_sources(run, training)
+    behind = [place_of(run, sources, sample) for sample in samples]
+    splits = [run.preparation.split(source, places) for source, places in by_source(behind)]
+    labels = torch.cat([split.labels for split in splits])
+    made = training_features(run, learner, samples)
+    if made is None:
+        parts = [
+            learner.model.backbone(split.batch(rows).x)
+            for split in splits
+            for rows in torch.split(torch.arange(len(split)), AT_ONCE)
+        ]
+        made = torch.cat(parts)
+    distances = (made - features).norm(dim=1)
     target, names = run.preparation.target, run.preparation.classes
     order = distances.argsort(stable=True)[:top].tolist()
-    texts = training.describe_all([places[i] for i in order])
+    remembered = RememberedRows(run, training)
+    texts = remembered.seen([samples[i] for i in order])
     found = [
         NearRow(
             float(distances[i]),
-            target.label_text(names, split.labels[i].tolist()),
-            text,
-            inline_picture(training.thumbnail(places[i])),
+            target.label_text(names, labels[i].tolist()),
+            text.what,
+            remembered.picture(samples[i]),
         )
         for i, text in zip(order, texts, strict=True)
     ]
-    return tuple(found), len(places)
+    return tuple(found), len(samples)
 
 
 def _nearest_held(

@@ -23,7 +23,7 @@ from hma.io.files import remove_abandoned
 from hma.io.json_files import Default, read_json
 from hma.memory.rows import KeyedRows, MemoryRows
 from hma.methods import Learner
-from hma.methods.memory import WithMemory
+from hma.methods.memory import WithMemory, with_memory
 from hma.methods.mixture import Completed, Mixture
 from hma.model import MemoryModel
 from hma.options.config import ConfigError
@@ -113,7 +113,10 @@ def with_classes(preparation: Preparation, names: tuple[str, ...]) -> Preparatio
 
 
 PREPARATION, PLACES = "preparation.json", "places.json"
+VALIDATION = "validation"
 MODEL = f"{MEMORY}/model"
+BEFORE = "before_refit"
+"""Where a run that was fitted again keeps its candidates as validation judged them."""
 FEATURES = "features"
 ENCODED = 32
 """Rows that a frozen backbone encodes at a time: few, so that a person sees it go on."""
@@ -133,6 +136,8 @@ class Run:
     folder: Path
     options: RunOptions
     held: Living | None = None
+    judged: bool = False
+    """Whether its models are those that validation rows judged, before they learned from them."""
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -158,6 +163,45 @@ class Run:
         found.__dict__.update({name: self.__dict__[name] for name in left if name in self.__dict__})
         return found
 
+    @property
+    def refitted(self) -> bool:
+        """Whether its models learned from the validation rows too."""
+        return self.options.refit == "yes" and not self.judged
+
+    @cached_property
+    def before(self) -> "Run":
+        """The run with the models that its validation rows can judge.
+
+        They are those of before they learned from these rows, the memory with what it was taught
+        since. Where none learned from them it is the run itself.
+        """
+        if not self.refitted:
+            return self
+        found = replace(self, judged=True, held=self.living)
+        shared = ("versions", "trained_preparation", "places", "_frozen")
+        found.__dict__.update({name: getattr(self, name) for name in shared})
+        return found
+
+    @property
+    def judging(self) -> "Run":
+        """The run whose models its test rows judge; where it has none its validation rows do."""
+        return self if set(self.places) - {"train", VALIDATION} else self.before
+
+    def candidate_folder(self, which: Which) -> Path:
+        """Return where the record and the weights of a candidate are."""
+        return (self.folder / BEFORE if self.judged else self.folder) / which
+
+    @property
+    def learned(self) -> dict[str, list[int]]:
+        """Row of its source behind each sample id that training gave, by split, in this order."""
+        names = ("train", VALIDATION) if self.refitted else ("train",)
+        return {name: self.places.get(name, []) for name in names}
+
+    @property
+    def learned_rows(self) -> int:
+        """How many rows training stored: ids of rows that are taught count on."""
+        return sum(map(len, self.learned.values()))
+
     @cached_property
     def versions(self) -> VersionStore:
         """The versions of the memory."""
@@ -165,7 +209,7 @@ class Run:
         saved = read_json(self.folder / MODEL / MANIFEST, shape, remedy=REMEDY)
         trained = Trained(
             weights=self.record(MEMORY).weights_sha256,
-            rows=len(self.places.get("train", [])),
+            rows=self.learned_rows,
             width=saved["feature_dim"] + saved["key_width"],
             classes=self.trained_preparation.classes,
             target=self.trained_preparation.target,
@@ -207,7 +251,7 @@ class Run:
     @property
     def candidates(self) -> tuple[Which, ...]:
         """What was trained side by side, the plain backbone first."""
-        return tuple(n for n in CANDIDATES if (self.folder / n / "record.json").is_file())
+        return tuple(n for n in CANDIDATES if (self.candidate_folder(n) / "record.json").is_file())
 
     @property
     def answering(self) -> tuple[Which, ...]:
@@ -217,7 +261,7 @@ class Run:
 
     def record(self, which: Which) -> Record:
         """Return the record of one of the trainings."""
-        return Record.read(self.folder / which / "record.json")
+        return Record.read(self.candidate_folder(which) / "record.json")
 
     @property
     def deployed(self) -> Deployment:
@@ -285,10 +329,13 @@ class Run:
         task = bare_task(self.trained_preparation)
         method = method_of(which, task, self._backbone, self.options.config)
         learner = method(task, self.options.seed)
-        path = self.folder / which / "weights.safetensors"
+        self._load(which, learner)
+        return learner
+
+    def _load(self, which: Which, learner: Learner) -> None:
+        path = self.candidate_folder(which) / "weights.safetensors"
         load_weights(learner, path, self.record(which).weights_sha256, REMEDY)
         learner.module.eval()
-        return learner
 
     @property
     def _shares(self) -> Mapping[Which, float]:
@@ -324,4 +371,9 @@ class Run:
         return backbone(RowShape(self.folder.name, self.preparation.kind, self.preparation.shape))
 
     def _model(self, backbone: nn.Module) -> MemoryModel:
-        return with_version(load(self.folder / MODEL, backbone), self.living)
+        if not self.judged:
+            return with_version(load(self.folder / MODEL, backbone), self.living)
+        method = with_memory(lambda task: backbone, self.options.config, alone=True)
+        learner = method(bare_task(self.trained_preparation), self.options.seed)
+        self._load(MEMORY, learner)
+        return with_version(cast("WithMemory", learner).model, self.living.as_judged())

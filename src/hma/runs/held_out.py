@@ -19,10 +19,10 @@ from hma.data.task import Part, split_hashes
 from hma.io.tensor_files import read_features, write_features
 from hma.report.numbers import counted
 from hma.runs.deployment import MEMORY
-from hma.runs.folder import Run
+from hma.runs.folder import VALIDATION, Run
 from hma.runs.source import training_task
 
-HELD_OUT, VALIDATION = "held-out", "validation"
+HELD_OUT = "held-out"
 LEAST_ROWS = 20
 """Test rows below which nothing is claimed, where others were left out."""
 BySplit = dict[str, Tensor]
@@ -92,6 +92,18 @@ def judging_splits(task: Task) -> dict[str, Split]:
     """Return the test sets that have rows; without any the validation rows, if there are any."""
     tests = {name: split for name, split in task.tests.items() if len(split)}
     return tests or ({VALIDATION: task.validation} if len(task.validation) else {})
+
+
+def judging_run(run: Run, task: Task) -> Run:
+    """Return the run whose models the rows of :func:`judging_splits` judge.
+
+    Where these are validation rows it is that of before these were learned from.
+
+    Args:
+        run: A finished run.
+        task: Its rows, without those that its memory was taught.
+    """
+    return run.before if VALIDATION in judging_splits(task) else run
 
 
 def counts_in_words(counts: Mapping[str, int]) -> str:

@@ -160,7 +160,8 @@ def candidate_answers(
     if (kept := read_answers(run)) is not None:
         return kept
     opened = training_task(run).task if task is None else task
-    given = run.learners() if learners is None else learners
+    own = learners if run.judging is run else None
+    given = run.judging.learners() if own is None else own
     candidates = {which: one for which, one in given.items() if which != MIXTURE}
     known = with_features(run, opened, candidates[MEMORY], progress)  # one encoder for all
     rows = run.options.recipe.eval_batch_size
@@ -215,7 +216,8 @@ def _key(run: Run) -> str:
     """Return a hash of all records and of the memory: other weights or rows answer otherwise."""
     digest = hashlib.sha256(b"answers 2")
     for which in run.candidates:
-        digest.update(f"{which} {file_sha256(run.folder / which / 'record.json')}".encode())
+        record = run.judging.candidate_folder(which) / "record.json"
+        digest.update(f"{which} {file_sha256(record)}".encode())
     if run.living.chain:
         digest.update(f"memory {run.versions.hashes(run.living.chain)}".encode())
     return digest.hexdigest()

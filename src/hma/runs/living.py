@@ -13,7 +13,6 @@ from torch import Tensor
 from hma.data import Batch, Preparation, Source, Split, labelled_rows
 from hma.data.labels import LABEL_KINDS, class_names, listed, whole
 from hma.data.source import expect_kind
-from hma.data.table.source import TableSource
 from hma.data.task import content_hashes, split_hashes
 from hma.errors import UserError
 from hma.memory.rows import KeyedRows
@@ -26,7 +25,7 @@ from hma.runs.memory_scores import LoadedRun, change_scores
 from hma.runs.memory_versions import MOST_ID, WAIT, Change, Living, Score, Verb, Version
 from hma.runs.remembered import MemoryRow, RememberedRows, cells_of, kept_picture, rows_in_words
 from hma.runs.row_conditions import Conditions, parse_conditions, rows_where
-from hma.runs.source import place_of, rows_for
+from hma.runs.source import by_source, rows_for
 from hma.runs.taught_rows import Cells, TaughtRows
 from hma.targets import Classes, SoftClasses
 from hma.training import Progress, progress_ticker
@@ -75,11 +74,22 @@ def rows_of_source(
     source: Source,
     places: Sequence[int],
     progress: Progress | None,
+    judged: MemoryModel | None = None,
 ) -> TaughtRows:
-    """Return rows of a source as the memory keeps them; :func:`change_by` gives them their ids."""
+    """Return rows of a source as the memory keeps them; :func:`change_by` gives them their ids.
+
+    Args:
+        preparation: What was fitted on the training rows.
+        model: The memory.
+        source: The rows.
+        places: Which of them.
+        progress: Shows how many are encoded.
+        judged: The memory as validation judged it, where its backbone is another one.
+    """
     split = preparation.split(source, places)
     return TaughtRows(
         features=encoded_rows(model, split, progress),
+        judged=torch.empty(0, 0) if judged is None else encoded_rows(judged, split, progress),
         labels=preparation.target.check(split.labels, len(places)),
         ids=torch.arange(len(places)),
         hashes=split_hashes(split),
@@ -130,7 +140,8 @@ def change_by(
             "they are encoded; correct them"
         )
     features, labels = rows.features.to(store.features), rows.labels.to(store.labels)
-    rows = replace(rows, features=features, labels=labels)
+    judged = rows.judged.to(store.features)
+    rows = replace(rows, features=features, labels=labels, judged=judged)
     new = torch.nonzero(not_held(store, rows))[:, 0]
     if not len(new):
         raise UserError(
@@ -218,14 +229,17 @@ def _where(run: Run, store: KeyedRows, conditions: Conditions) -> Tensor:
     trained = [sample for sample in samples if sample not in remembered.taught]
     found: list[int] = []
     if trained:
-        training = remembered.training
-        if not isinstance(training, TableSource):
+        behind = remembered.behind(trained)
+        if behind is None:
             raise UserError(
                 f"--where needs the columns of {run.options.source}, which is not there or not "
                 "what it was; put it back, or give --ids or --class"
             )
-        places = [place_of(run, training, sample) for sample in trained]
-        found += [trained[place] for place in rows_where(conditions, cells_of(training, places))]
+        first = 0
+        for source, places in by_source(behind):
+            named = rows_where(conditions, cells_of(source, places))
+            found += [trained[first + place] for place in named]
+            first += len(places)
     taught = run.living.rows
     if len(taught):
         found += [int(taught.ids[place]) for place in rows_where(conditions, taught.cells)]
@@ -269,7 +283,7 @@ def expect_rows_left(run: Run, store: KeyedRows, gone: Tensor) -> None:
 
 def what_remains(run: Run, gone: Tensor) -> str:
     """Say what of forgotten rows is left in the weights of a run."""
-    trained = int((gone < len(run.places.get("train", []))).sum())
+    trained = int((gone < run.learned_rows).sum())
     if not trained:
         return "nothing, since no weight was learned from rows that were taught"
     parts = ["its head", "the keys of the memory and what its vote counts"]
@@ -380,7 +394,9 @@ class LivingMemory:
         with self._writing() as model:
             known = self.run.preparation
             names = new_classes_of(known, model, raw, new_classes, source.labels_from)
-            rows = rows_of_source(with_classes(known, names), model, source, places, self.progress)
+            rows = rows_of_source(
+                with_classes(known, names), model, source, places, self.progress, self._judged()
+            )
             about = {"source": name, "note": note, "fingerprint": source.fingerprint()}
             return self._teach(model, rows, names, about, yes=yes)
 
@@ -417,8 +433,10 @@ class LivingMemory:
             names = new_classes_of(known, model, labels, new_classes, where)
             made = batch.features
             made = model.encode_for_memory(batch.x) if made is None else made
+            before = self._judged()
             rows = TaughtRows(
                 features=made,
+                judged=torch.empty(0, 0) if before is None else before.encode_for_memory(batch.x),
                 labels=encoded_labels(with_classes(known, names), labels, where),
                 ids=torch.arange(len(made)),
                 hashes=content_hashes(batch.x),
@@ -501,6 +519,12 @@ class LivingMemory:
         if self._loaded.run is not self.run:
             self._loaded = LoadedRun(self.run)
         return self._loaded
+
+    def _judged(self) -> MemoryModel | None:
+        """Return the memory as validation judged it, where its backbone is another one."""
+        if self.run.before is self.run or self.run.options.frozen_backbone:
+            return None
+        return self._now().judged.memory.model
 
     def _teach(
         self,

@@ -13,8 +13,8 @@ from hma.methods.mixture import Mixture
 from hma.metrics import METRICS
 from hma.model import MemoryModel
 from hma.runs.deployment import MEMORY
-from hma.runs.folder import Run, keyed_rows
-from hma.runs.held_out import VALIDATION, taught_held_out, without_rows
+from hma.runs.folder import VALIDATION, Run, keyed_rows
+from hma.runs.held_out import taught_held_out, without_rows
 from hma.runs.memory_versions import Score
 from hma.runs.source import training_task, with_features
 from hma.runs.taught_rows import TaughtRows
@@ -47,6 +47,11 @@ class LoadedRun:
         """What answers new rows, with the same memory."""
         return self.run.learner(self.run.deployed.which, self.memory)
 
+    @cached_property
+    def judged(self) -> "LoadedRun":
+        """The same as validation judged it, before it learned from validation rows."""
+        return self if self.run.before is self.run else LoadedRun(self.run.before)
+
 
 def change_scores(
     before: LoadedRun, after: LoadedRun, taught: TaughtRows, progress: Progress | None = None
@@ -67,7 +72,9 @@ def change_scores(
 
 def _of_validation(before: LoadedRun, after: LoadedRun, progress: Progress | None) -> Score:
     run, who = before.run, before.run.deployed.title()
-    answering = [before.deployed, after.deployed]
+    if run.refitted:
+        who += ", as it was before it learned from these rows"
+    answering = [before.judged.deployed, after.judged.deployed]
     try:
         opened = training_task(run).task
         task = with_features(run, opened, answering[0], progress)

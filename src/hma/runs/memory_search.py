@@ -17,6 +17,7 @@ from hma.model import MemoryModel
 from hma.questions.explain import explain
 from hma.runs.deployment import MEMORY
 from hma.runs.folder import Run, keyed_rows
+from hma.runs.held_out import judging_run, judging_splits
 from hma.runs.living import LivingMemory, ids_of_class
 from hma.runs.remembered import MemoryRow
 from hma.runs.source import features_of, training_task, with_features
@@ -124,18 +125,30 @@ def _distances(run: Run, model: MemoryModel, rows: Source, index: int) -> Tensor
 
 
 def _decides(run: Run, learner: WithMemory, progress: Progress | None) -> tuple[Tensor, str]:
-    """Return each stored row's part of the vote over the run's test rows, and which these are."""
+    """Return each stored row's part of the vote over the run's test rows, and which these are.
+
+    Without test rows they are the validation rows, asked of the memory that did not learn from
+    them: rows of it that did not vote have no part.
+    """
     task = with_features(run, training_task(run).task, learner, progress)
-    tests = task.tests or {"validation": task.validation}
-    name, split = next(iter(tests.items()))
-    if not len(split):
+    found = next(iter(judging_splits(task).items()), None)
+    if found is None:
         raise UserError(f"{run.folder} has neither test nor validation rows; leave --deciding out")
-    count = len(keyed_rows(learner.model).rows().ids)
+    name, split = found
+    held = keyed_rows(learner.model).rows().ids
+    if (judging := judging_run(run, task)) is not run:
+        asked = judging.learner(MEMORY)
+        assert isinstance(asked, WithMemory)
+        learner = asked
+    voting = keyed_rows(learner.model).rows().ids
+    count = len(voting)
     total = torch.zeros(count, dtype=torch.double)
     for some in torch.split(torch.arange(len(split)), max(1, PAIRS // max(count, 1))):
         shares = explain(learner.model, features=features_of(learner, split, len(some), some)).queue
         total += (shares / shares.sum(dim=1, keepdim=True).clamp(min=1e-12)).double().sum(dim=0)
-    return total / len(split), f"{len(split)} {name} rows"
+    parts = torch.zeros(len(held), dtype=torch.double)
+    parts[torch.isin(held, voting)] = total  # both keep the order in which rows came
+    return parts / len(split), f"{len(split)} {name} rows"
 
 
 class Listed(Protocol):

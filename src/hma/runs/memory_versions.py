@@ -193,6 +193,10 @@ class Living:
     forgotten: Tensor = field(default_factory=no_ids)
     classes: tuple[str, ...] = ()
 
+    def as_judged(self) -> "Living":
+        """Return the same for the models that validation judged, see ``TaughtRows.judged``."""
+        return replace(self, rows=self.rows.as_judged())
+
     def after(self, change: Change, number: int) -> "Living":
         """Return the state that one more change leads to."""
         rows = self.rows.without(change.forgotten).followed_by(change.rows)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from torch import nn
 
@@ -14,7 +14,7 @@ from hma.data import PreparationOptions, is_builtin
 from hma.errors import UserError, reason, wrong_choice
 from hma.io.files import explain_write_errors, is_empty, remove_abandoned
 from hma.io.json_files import dataclass_from_json, read_json, write_json
-from hma.options.run import BackboneOptions, DataOptions
+from hma.options.run import BackboneOptions, DataOptions, Refit
 from hma.training import Recipe
 from hma.training.identity import differences
 from hma.vote.config import VoteConfig
@@ -41,9 +41,14 @@ class RunOptions(DataOptions, BackboneOptions):
     """Choices about the input."""
     seed: int = 0
     """Decides splits, first weights and order of the rows."""
+    refit: Refit = "auto"
+    """Whether candidates are fitted again on training and validation rows once validation chose
+    their settings; a run that has begun says yes or no."""
 
     def __post_init__(self) -> None:
         """Cut texts with the tokenizer of the encoder; a partly tuned one has no slow copy."""
+        if self.refit not in get_args(Refit):
+            raise UserError(wrong_choice("refit", self.refit, get_args(Refit)))
         changed: dict[str, Any] = {}
         for name in ("weights", "data_root", "source", "validation", "test"):
             value = getattr(self, name)
@@ -117,6 +122,7 @@ class RunOptions(DataOptions, BackboneOptions):
             raise UserError(
                 f"{path.parent} holds {'a single run; give another folder' if several else held}"
             )
+        values.setdefault("refit", "no")  # runs of before there was a choice
         columns = values.get("target")
         values["target"] = [columns] if isinstance(columns, str) else columns or []
         try:

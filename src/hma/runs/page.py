@@ -13,7 +13,6 @@ from hma.methods import Learner
 from hma.methods.memory import WithMemory
 from hma.metrics import scores
 from hma.questions.conformal import class_sets, coverage_interval, least_rows, threshold
-from hma.questions.unfamiliar import unfamiliarity
 from hma.report.page import write_page as write_report
 from hma.report.run_facts import RunFacts, SimpleRows, TrainingRows
 from hma.report.run_report import Candidate, RunReport
@@ -23,14 +22,20 @@ from hma.report.summary import summarise
 from hma.report.verdict import advice, verdict
 from hma.runs.audits import read_audits
 from hma.runs.card import changes_of, version_line
-from hma.runs.coverage import Calibration, answer_scores, calibration
+from hma.runs.coverage import (
+    Calibration,
+    answer_scores,
+    calibration,
+    how_unfamiliar,
+    rejecting_memory,
+)
 from hma.runs.deployment import MEMORY, MIXTURE, PARAM, PLAIN, SIMPLE, Which, title, validation_loss
-from hma.runs.folder import Run
+from hma.runs.folder import VALIDATION, Run
 from hma.runs.held_out import (
     LEAST_ROWS,
-    VALIDATION,
     BySplit,
     counts_in_words,
+    judging_run,
     judging_splits,
     taught_held_out,
     without_rows,
@@ -136,12 +141,16 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
     was taught judge nothing: test rows are left out, and with too few others nothing is claimed.
     """
     prepared = training_task(run)
+    audits, answering = read_audits(run), run
+    gone = taught_held_out(run, task=prepared.task)
+    run = judging_run(run, without_rows(prepared.task, gone))
     rows = run.options.recipe.eval_batch_size
     learners, target = run.learners(), run.preparation.target
     memory = learners[MEMORY]
     assert isinstance(memory, WithMemory)
+    now = memory if run is answering else answering.learner(MEMORY)
+    assert isinstance(now, WithMemory)
     task = with_features(run, prepared.task, memory, progress)
-    gone = taught_held_out(run, task=prepared.task)
     rest = without_rows(task, gone)
     tested = judging_splits(rest)
     if not tested:
@@ -161,7 +170,9 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         candidate_name(which, target): run.record(which).to_json() for which in run.candidates
     }
     promises, more_notes = (
-        _promises(run, learners, tests) if set(tests) <= set(task.tests) else (None, [])
+        _promises(run, learners, tests, next(iter(tested.values())))
+        if set(tests) <= set(task.tests)
+        else (None, [])
     )
     facts = RunFacts(
         title=task.name,
@@ -174,19 +185,24 @@ def report_of(run: Run, progress: Progress | None = None) -> RunReport:
         metric=task.metric,
         splits={name: split.labels for name, split in splits.items()},
         facts=task.facts,
-        training_rows=_training_rows(run, prepared, memory, task.train),
+        training_rows=_training_rows(run, prepared, memory, task),
         simple=_simple_rows(run, tests, gone),
         batch_size=rows,
         seed=run.options.seed,
         deployed=candidate_name(run.deployed.which, target),
         why=run.deployed.why,
         candidates=tuple(_candidates(run)),
-        notes=[*_notes(prepared), *_taught_notes(gone), *more_notes],
+        notes=[
+            *_notes(prepared),
+            *_refit_notes(answering, shown=run),
+            *_taught_notes(gone),
+            *more_notes,
+        ],
         unclaimed=_unclaimed(prepared.task, gone, tests),
         version=version_line(run),
         more={
-            "audits": read_audits(run),
-            "suspects": suspects_if_cheap(run, memory.model, prepared.source),
+            "audits": audits,
+            "suspects": suspects_if_cheap(answering, now.model, prepared.source),
             "changes": changes_of(run),
             "coverage": promises,
         },
@@ -214,7 +230,7 @@ def _answers(
 
 
 def _promises(
-    run: Run, learners: Mapping[Which, Learner], tests: Mapping[str, Answers]
+    run: Run, learners: Mapping[Which, Learner], tests: Mapping[str, Answers], split: Split
 ) -> tuple[Promises | None, list[str]]:
     """Return what coverages of the deployed answer come to on the first test set, and notes."""
     which, target, memory = run.deployed.which, run.preparation.target, learners[MEMORY]
@@ -227,8 +243,9 @@ def _promises(
     assert said is not None
     found = calibration(run, learners[which], memory.model, context=own)
     far = None
-    if found.unfamiliar is not None and asked.features is not None:
-        far = unfamiliarity(memory.model, features=asked.features)
+    if found.unfamiliar is not None:
+        rejecting = rejecting_memory(run, memory.model)
+        far = how_unfamiliar(rejecting, split, run.options.recipe.eval_batch_size)
     made = promises_kept(name, found, target, target.expected(said), asked.labels, far)
     if not found.taught:
         return made, []
@@ -253,6 +270,23 @@ def _simple_rows(run: Run, tests: Mapping[str, Answers], gone: BySplit) -> Simpl
                 if which in run.candidates
             }
     return found
+
+
+def _refit_notes(run: Run, shown: Run) -> list[str]:
+    """Say what of a page is of models that learned from all rows, and what of those before."""
+    if not run.refitted:
+        return []
+    rows, held = run.learned_rows, len(run.places[VALIDATION])
+    how = (
+        f"Every candidate that answers was fitted again on all {rows} training and validation "
+        f"rows, with what {held} validation rows chose for its first fit"
+    )
+    if shown is run:
+        return [
+            f"{how}: test scores are of the second fit; learning curves, validation losses, shares "
+            "and thresholds of coverage are of the first, which had not seen these rows."
+        ]
+    return [f"{how}. Validation rows can judge the first fit alone, so this page is of that."]
 
 
 def _taught_notes(gone: BySplit) -> list[str]:
@@ -297,8 +331,10 @@ def _candidates(run: Run) -> list[Candidate]:
     ]
 
 
-def _training_rows(run: Run, prepared: Prepared, memory: WithMemory, train: Split) -> TrainingRows:
+def _training_rows(run: Run, prepared: Prepared, memory: WithMemory, task: Task) -> TrainingRows:
     remembered, taught = RememberedRows(run, prepared.source), run.living.rows
+    taught = taught.as_judged() if run.judged else taught
+    train = task.with_validation_trained().train if run.refitted else task.train
 
     def features(ids: Tensor) -> Tensor:
         made = torch.empty(len(ids), memory.model.feature_dim)

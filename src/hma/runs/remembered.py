@@ -3,7 +3,7 @@
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ from hma.extras import needed
 from hma.memory.rows import KeyedRows
 from hma.report.html import inline_picture
 from hma.runs.folder import Run
-from hma.runs.source import place_of, training_source
+from hma.runs.source import by_source, learned_sources, place_of, training_source
 from hma.runs.taught_rows import Cells
 
 if TYPE_CHECKING:
@@ -60,24 +60,32 @@ class RememberedRows:
         self._training = training
 
     @cached_property
-    def training(self) -> Source | None:
-        """The training rows; None where they are gone, or no longer what they were."""
-        if self._training is not None:
-            return self._training
+    def sources(self) -> dict[str, Source] | None:
+        """Where the rows of each split are that the run learned from.
+
+        None where they are gone, or no longer what they were.
+        """
         try:
-            return training_source(self.run)
+            training = self._training or training_source(self.run)
+            return learned_sources(self.run, training)
         except UserError:
             return None
 
+    def behind(self, samples: Iterable[int]) -> list[tuple[Source, int]] | None:
+        """Return source and row of samples that training stored; None where these are gone."""
+        sources = self.sources
+        return None if sources is None else [place_of(self.run, sources, s) for s in samples]
+
     def seen(self, samples: Sequence[int]) -> list[Seen]:
         """Say what the rows of these samples are; their source is read once for all."""
-        rows, training = self.run.living.rows, self.training
+        rows = self.run.living.rows
         trained = [sample for sample in samples if sample not in self.taught]
-        if training is None:
-            places = self.run.places.get("train", [])
+        behind = self.behind(trained)
+        if behind is None:
+            places = [place for split in self.run.learned.values() for place in split]
             said = [f"row {places[s]} of the training data, which is gone" for s in trained]
         else:
-            said = training.describe_all([place_of(self.run, training, s) for s in trained])
+            said = [text for one, places in by_source(behind) for text in one.describe_all(places)]
         texts = dict(zip(trained, said, strict=True))
         return [
             Seen(texts[sample], TRAINING)
@@ -103,9 +111,10 @@ class RememberedRows:
         """Return a picture of a row; None where rows are no pictures."""
         place = self.taught.get(sample)
         if place is None:
-            if self.training is None:
+            if (behind := self.behind([sample])) is None:
                 return None
-            return self.training.thumbnail(place_of(self.run, self.training, sample))
+            ((source, row),) = behind
+            return source.thumbnail(row)
         kept = self.run.living.rows.pictures[place]
         if kept is None:
             return None

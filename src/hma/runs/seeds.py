@@ -17,8 +17,8 @@ from hma.report.page import write_page as write_report
 from hma.report.seeds import SeedAnswers, SeedsReport, compare_seeds
 from hma.report.verdict import amount
 from hma.runs.deployment import MEMORY, Which
-from hma.runs.folder import MODEL, Run
-from hma.runs.held_out import LEAST_ROWS, VALIDATION, counts_in_words, taught_held_out
+from hma.runs.folder import MODEL, VALIDATION, Run
+from hma.runs.held_out import LEAST_ROWS, counts_in_words, taught_held_out
 from hma.runs.kept_answers import answers_of, has_answers
 from hma.runs.options import OPTIONS, REMEDY, SEVERAL, RunOptions, claim
 from hma.runs.page import write_page

@@ -1,6 +1,7 @@
 """The rows of a run: opened as its options say; opened again only if they are still the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from hma.methods import Learner
 from hma.methods.cached_features import with_known_features
 from hma.methods.memory import WithMemory
 from hma.runs.deployment import MEMORY
-from hma.runs.folder import ENCODED, FEATURES, PLACES, Run
+from hma.runs.folder import ENCODED, FEATURES, PLACES, VALIDATION, Run
 from hma.runs.options import REMEDY, RunOptions
 from hma.training import Progress, progress_ticker
 
@@ -129,6 +130,24 @@ def training_task(run: Run) -> Prepared:
     return prepared
 
 
+def learned_sources(run: Run, training: Source) -> dict[str, Source]:
+    """Return where the rows of each split that a run learned from are.
+
+    Args:
+        run: A finished run.
+        training: Its training rows, as :func:`training_source` opened them.
+    """
+    given = run.record(MEMORY).setup["task"]["facts"].get("given", {})
+    found = dict.fromkeys(run.learned, training)
+    if VALIDATION in found and VALIDATION in given:
+        held = training.given.get(VALIDATION)
+        held = source_from(run.options, str(run.options.validation)) if held is None else held
+        if held.fingerprint() != given[VALIDATION]["fingerprint"]:
+            raise _changed(run, "the validation data")
+        found[VALIDATION] = held
+    return found
+
+
 def with_features(run: Run, task: Task, learner: Learner, progress: Progress | None = None) -> Task:
     """Return the task as the learner was trained on it: a frozen backbone's features are kept.
 
@@ -156,7 +175,7 @@ def features_of(
 
 
 def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> Tensor | None:
-    """Return what a frozen backbone made of training rows ``(N, F)``; None where that is gone.
+    """Return what a frozen backbone made of rows it learned from ``(N, F)``; None if that is gone.
 
     Args:
         run: A finished run, whose data has not changed.
@@ -167,13 +186,13 @@ def training_features(run: Run, learner: WithMemory, samples: Sequence[int]) -> 
     backbone = learner.model.backbone
     if not isinstance(facts, dict) or not isinstance(backbone, Frozen):
         return None
-    name, rows = "train/features", len(run.places["train"])
-    shapes = {name: (rows, learner.model.feature_dim)}
+    width = learner.model.feature_dim
+    shapes = {_feature_name(name): (len(places), width) for name, places in run.learned.items()}
     kept = read_features(run.folder / FEATURES, str(facts.get("key")), shapes)
     if kept is None:
         return None
     rows_asked = torch.as_tensor(list(samples), dtype=torch.long)
-    return backbone.standardise(kept[name][rows_asked])
+    return backbone.standardise(torch.cat([kept[name] for name in shapes])[rows_asked])
 
 
 def features_of_run(run: Run, prepared: Prepared) -> dict[str, Tensor] | None:
@@ -234,21 +253,25 @@ def rows_trained_on(run: Run, source: Source) -> int:
     all of them if it is the source of the training; of another table those that are equal once they
     are prepared. Of other kinds none is found.
     """
-    count = len(run.places.get("train", []))
     fingerprint = source.fingerprint()
     if len(run.living.rows):
         hashes = split_hashes(run.preparation.split(source, labelled_rows(source)))
         if taught := int(torch.isin(hashes, run.living.rows.hashes).sum()):
             return taught
     if fingerprint == run.record(MEMORY).setup["task"]["facts"].get("fingerprint"):
-        return count
+        given = run.record(MEMORY).setup["task"]["facts"].get("given", {})
+        return sum(len(places) for name, places in run.learned.items() if name not in given)
     if source.kind != "table" or is_builtin(run.options.source):
         return 0
     try:
         training = source_from(run.options)
     except UserError:  # it is no longer there
         return 0
-    known = set(_rows(run, training, [place_of(run, training, i) for i in range(count)]))
+    known: set[bytes] = set()
+    sources = learned_sources(run, training)
+    behind = [place_of(run, sources, i) for i in range(run.learned_rows)]
+    for part, places in by_source(behind):
+        known |= set(_rows(run, part, places))
     return sum(row in known for row in _rows(run, source, labelled_rows(source)))
 
 
@@ -262,21 +285,45 @@ def _expect_unchanged(run: Run, found: Mapping[str, Any]) -> None:
     changed = [name for name, value in found.items() if facts.get(name) != value]
     if changed:
         what = "data to validate or test on" if changed == ["given"] else run.options.source
-        raise UserError(
-            f"{what} has changed since {run.folder} was trained on it, so its rows "
-            "are not those the model remembers; put the old data back, or train again"
-        )
+        raise _changed(run, what)
 
 
-def place_of(run: Run, training: Source, sample: int) -> int:
-    """Return the row of the training data behind a sample id."""
-    places = run.places.get("train", [])
-    if sample >= len(places) or not 0 <= places[sample] < len(training):
-        raise UserError(
-            f"{run.folder / PLACES} is damaged: it has no row of {run.options.source} for sample "
-            f"{sample}; {REMEDY}"
-        )
-    return places[sample]
+def _changed(run: Run, what: str) -> UserError:
+    return UserError(
+        f"{what} has changed since {run.folder} was trained on it, so its rows "
+        "are not those the model remembers; put the old data back, or train again"
+    )
+
+
+def place_of(run: Run, sources: Mapping[str, Source], sample: int) -> tuple[Source, int]:
+    """Return the source behind a sample id that training gave, and its row there.
+
+    Args:
+        run: A finished run.
+        sources: As :func:`learned_sources` returned them.
+        sample: The id.
+    """
+    first = 0
+    for split, places in run.learned.items():
+        at = sample - first
+        if 0 <= at < len(places) and 0 <= places[at] < len(sources[split]):
+            return sources[split], places[at]
+        first += len(places)
+    raise UserError(
+        f"{run.folder / PLACES} is damaged: it has no row of {run.options.source} for sample "
+        f"{sample}; {REMEDY}"
+    )
+
+
+def by_source(behind: Iterable[tuple[Source, int]]) -> Iterator[tuple[Source, list[int]]]:
+    """Yield each source with its rows, in the order in which they come.
+
+    Args:
+        behind: As :func:`place_of` returned them.
+    """
+    for _, group in groupby(behind, key=lambda one: id(one[0])):
+        rows = list(group)
+        yield rows[0][0], [place for _, place in rows]
 
 
 def rows_for(

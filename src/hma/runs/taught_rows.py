@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,9 @@ from hma.targets import Target
 TENSORS, TEXTS = "rows.safetensors", "rows.json"
 FILES = {TENSORS: str, TEXTS: str}
 """The hash of each file."""
-NAMES = ("features", "labels", "ids", "hashes", "forgotten")
+NAMES = ("features", "labels", "ids", "hashes", "forgotten", "judged")
+LATER = {"judged"}
+"""What versions of before there was such a thing do not have."""
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 PNG = b"\x89PNG\r\n\x1a\n"
 Cells = Mapping[str, tuple[str | None, ...]]
@@ -37,6 +39,8 @@ class TaughtRows:
         labels: As the target stores them, ``(N, ...)``.
         ids: Sample ids, ``(N,)``, from those of training rows on.
         hashes: Of what each row holds besides its label, see :mod:`hma.runs.held_out`, ``(N,)``.
+        judged: What the backbone made of them before it learned from validation rows, ``(N, F)``;
+            ``(N, 0)`` where it is the same.
         what: What each is, in words.
         where: Where each came from.
         pictures: PNG of each as text in base64; None where it is no picture.
@@ -47,6 +51,7 @@ class TaughtRows:
     labels: Tensor = field(default_factory=no_ids)
     ids: Tensor = field(default_factory=no_ids)
     hashes: Tensor = field(default_factory=no_ids)
+    judged: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     what: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     pictures: tuple[str | None, ...] = ()
@@ -54,6 +59,15 @@ class TaughtRows:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __post_init__(self) -> None:
+        """Have a row of nothing for each where nothing else is given."""
+        if not self.judged.numel():
+            object.__setattr__(self, "judged", self.features.new_empty(len(self.ids), 0))
+
+    def as_judged(self) -> "TaughtRows":
+        """Return the rows with the features that the backbone of before made of them."""
+        return replace(self, features=self.judged) if self.judged.shape[1] else self
 
     def at(self, places: Tensor) -> "TaughtRows":
         """Return the rows at ``places``, in that order."""
@@ -63,6 +77,7 @@ class TaughtRows:
             labels=self.labels[places],
             ids=self.ids[places],
             hashes=self.hashes[places],
+            judged=self.judged[places],
             what=tuple(self.what[i] for i in chosen),
             where=tuple(self.where[i] for i in chosen),
             pictures=tuple(self.pictures[i] for i in chosen),
@@ -89,6 +104,7 @@ class TaughtRows:
             labels=torch.cat([labels, others.labels]),
             ids=torch.cat([self.ids, others.ids]),
             hashes=torch.cat([self.hashes, others.hashes]),
+            judged=torch.cat([self.judged, others.judged]),
             what=self.what + others.what,
             where=self.where + others.where,
             pictures=self.pictures + others.pictures,
@@ -104,7 +120,7 @@ class TaughtRows:
 
 def write_change(folder: Path, rows: TaughtRows, forgotten: Tensor) -> dict[str, str]:
     """Write rows that come and ids that go; return the hash of each file."""
-    tensors = (rows.features, rows.labels, rows.ids, rows.hashes, forgotten)
+    tensors = (rows.features, rows.labels, rows.ids, rows.hashes, forgotten, rows.judged)
     texts = {
         "what": rows.what,
         "where": rows.where,
@@ -130,7 +146,12 @@ def read_change(folder: Path, hashes: Mapping[str, str], remedy: str) -> tuple[T
     columns = [texts["what"], texts["where"], texts["pictures"], *texts["cells"].values()]
     lengths = {tuple(held[name].shape[:1]) for name in held if name != "forgotten"}
     lengths |= {(len(column),) for column in columns}
-    if set(held) != set(NAMES) or len(lengths) != 1 or () in lengths or held["ids"].dim() != 1:
+    if (
+        set(held) | LATER != set(NAMES)
+        or len(lengths) != 1
+        or () in lengths
+        or held["ids"].dim() != 1
+    ):
         raise FileError(f"{folder} is damaged: its files do not fit each other; {remedy}")
     for place, kept in enumerate(texts["pictures"]):
         if kept is not None and not _is_png(kept):
@@ -142,6 +163,7 @@ def read_change(folder: Path, hashes: Mapping[str, str], remedy: str) -> tuple[T
         labels=held["labels"],
         ids=held["ids"],
         hashes=held["hashes"],
+        judged=held.get("judged", torch.empty(0, 0)),
         what=tuple(texts["what"]),
         where=tuple(texts["where"]),
         pictures=tuple(texts["pictures"]),
@@ -176,7 +198,12 @@ def expect_rows(rows: TaughtRows, width: int, target: Target) -> None:
     features, labels = rows.features, rows.labels
     if features.dtype not in FLOATS or features.shape != (len(rows), width):
         raise ValueError(f"features must be ({len(rows)}, {width}) floats, got {_kind(features)}")
-    if not bool(features.isfinite().all()):
+    if rows.judged.dtype not in FLOATS or rows.judged.shape not in (
+        (len(rows), 0),
+        (len(rows), width),
+    ):
+        raise ValueError(f"judged must be like features or empty, got {_kind(rows.judged)}")
+    if not bool(features.isfinite().all()) or not bool(rows.judged.isfinite().all()):
         raise ValueError("features must be finite, got NaN or infinity")
     if rows.hashes.dtype != torch.long or rows.hashes.shape != (len(rows),):
         raise ValueError(f"hashes must be one int64 for each row, got {_kind(rows.hashes)}")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,10 +16,11 @@ from hma.errors import UserError
 from hma.io.checkpoint import is_saved, save
 from hma.io.json_files import write_json
 from hma.methods import Learner
-from hma.methods.cached_features import Known, with_known_features
+from hma.methods.cached_features import Known, augments, with_known_features
 from hma.methods.memory import WithMemory
 from hma.methods.mixture import Mixture
 from hma.metrics import scores
+from hma.options.run import Refit
 from hma.runs.audits import audit_if_cheap, read_audits
 from hma.runs.coverage import Calibration, calibrated, calibration_key, read_calibration
 from hma.runs.deployment import (
@@ -35,6 +37,7 @@ from hma.runs.deployment import (
     title,
 )
 from hma.runs.folder import (
+    BEFORE,
     ENCODED,
     FEATURES,
     MODEL,
@@ -106,7 +109,8 @@ def train(
     task = prepared.task
     if options.backbone is None:
         options = replace(options, backbone=default_backbone(task.kind, task.shape))
-    learners = new_learners(
+    make = partial(
+        new_learners,
         task,
         options.seed,
         backbone=options.backbone_factory(options.weights),
@@ -114,30 +118,39 @@ def train(
         compare=compare,
         param=param,
     )
+    options, learners = replace(options, refit=_refit(options, task)), make()
+    again = make() if options.refit == "yes" else None
     _expect_deployable(deploy, learners)
     if first_process():
         claim(folder, options)
         _describe(prepared, options, say)
     fabric = fabric_for(options.recipe, accelerator=accelerator, devices=devices)
     with ending_together(fabric):
-        records, seen = _trained(
-            learners,
-            task,
-            options,
-            folder=folder,
+        fitted = partial(
+            _trained,
+            task=task,
+            options=options,
             features=features or folder / FEATURES,
             known=None if before is None else partial(features_of_run, before, prepared),
             progress=progress,
             fabric=fabric,
             say=say,
         )
+        records, seen = fitted(learners, folder if again is None else folder / BEFORE)
+        judged = learners  # validation rows judge these alone
+        if again is not None:
+            rows_in_all = len(task.train) + len(task.validation)
+            say(f"fitting every candidate again on all {rows_in_all} rows")
+            learners = again
+            records, seen = fitted(learners, folder, like=records)
         rows = options.recipe.eval_batch_size
-        deployed, asked = _deployed(learners, records, seen, folder, rows)
+        deployed, asked = _deployed(learners, judged, records, seen, folder, rows)
         deployed = deployed.asked(deploy)
-        calibration, key = _calibrated(learners, deployed, seen[MEMORY].validation, folder, rows)
+        calibration, key = _calibrated(judged, deployed, seen[MEMORY].validation, folder, rows)
         if fabric.is_global_zero:
             memory = learners[MEMORY]
-            audit_if_cheap(memory, seen[MEMORY], records[MEMORY], options, folder, progress)
+            asks = memory if task.tests else judged[MEMORY]
+            audit_if_cheap(asks, seen[MEMORY], records[MEMORY], options, folder, progress)
             if calibration is not None:
                 calibration.write(folder, key)
             keep_hashes(folder, task)
@@ -152,19 +165,36 @@ def train(
     return run
 
 
+def _refit(options: RunOptions, task: Task) -> Refit:
+    """Return whether candidates are to be fitted again: yes or no."""
+    if options.refit == "yes" and not len(task.validation):
+        raise UserError(
+            "--refit yes fits again on training and validation rows, and there are no validation "
+            "rows; leave it out"
+        )
+    if options.refit != "auto":
+        return options.refit
+    cheap = task.kind == "table" or (options.frozen_backbone and not augments(task.train))
+    return "yes" if cheap and len(task.validation) else "no"
+
+
 def _trained(
     learners: Mapping[Which, Learner],
+    folder: Path,
+    *,
     task: Task,
     options: RunOptions,
-    *,
-    folder: Path,
     features: Path,
     known: Known | None,
     progress: Progress | None,
     fabric: "Fabric",
     say: Says,
+    like: Mapping[Which, Record] = MappingProxyType({}),
 ) -> tuple[dict[Which, Record], dict[Which, Task]]:
-    """Train every candidate; return its record, and the rows as it sees them."""
+    """Train every candidate; return its record, and the rows as it sees them.
+
+    With the records of an earlier training, ``like``, they learn from the validation rows too.
+    """
     records: dict[Which, Record] = {}
     seen: dict[Which, Task] = {}
     for which, learner in learners.items():
@@ -185,14 +215,16 @@ def _trained(
             resolved=options.to_json(),
             progress=progress,
             fabric=fabric,
+            like=like.get(which),
         )
-        if fabric.is_global_zero and (note := curve_note(record)):
+        if not like and fabric.is_global_zero and (note := curve_note(record)):
             say(f"{title(which, task.target)}: {note}")
     return records, seen
 
 
 def _deployed(
     learners: Mapping[Which, Learner],
+    judged: Mapping[Which, Learner],
     records: Mapping[Which, Record],
     seen: Mapping[Which, Task],
     folder: Path,
@@ -202,17 +234,24 @@ def _deployed(
 
     What the folder has of the mixture is taken as it is, and nobody is asked. All processes take
     part.
+
+    Args:
+        learners: What is to answer new rows.
+        judged: The same as validation rows can judge them, before they learned from these.
+        records: Of the learners.
+        seen: The rows as each of them sees them.
+        folder: Of the run.
+        batch_size: Rows per batch.
     """
     task = seen[MEMORY]
     weights = {which: records[which].weights_sha256 for which in learners if which != PARAM}
     before = read_deployment(folder, task.target)
     if before is not None and before.weights == weights:
         return before, None
-    said = {
-        which: _logits(learners[which], seen[which].validation, batch_size) for which in weights
-    }
+    said = {which: _logits(judged[which], seen[which].validation, batch_size) for which in weights}
     found = fitted_deployment(said, task.validation.labels, task.target, weights)
-    asked = CandidateAnswers.ask(learners, seen.__getitem__, batch_size)
+    asking = learners if task.tests else judged
+    asked = CandidateAnswers.ask(asking, seen.__getitem__, batch_size)
     tests = {
         test: scores(asked.mixed(task.target, found.mixed, test), labels, target=task.target)
         for test, labels in asked.labels.items()
@@ -240,7 +279,7 @@ def _calibrated(
 ) -> tuple[Calibration | None, str]:
     """Return what the validation rows say of what is deployed, if the folder lacks it; and its key.
 
-    All processes take part.
+    All processes take part. The learners are those that had not seen these rows.
     """
     weights = {which: deployed.weights[which] for which in {*deployed.counted, MEMORY}}
     counted, memory = deployed.counted, learners[MEMORY]

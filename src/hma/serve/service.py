@@ -21,7 +21,7 @@ from hma.questions.explain import explain
 from hma.questions.unfamiliar import unfamiliarity
 from hma.runs import MEMORY, Run
 from hma.runs.card import what_was_done
-from hma.runs.coverage import Promising, Thresholds
+from hma.runs.coverage import Promising, Thresholds, rejecting_memory
 from hma.runs.explanation import most_seen, seen_in_words
 from hma.runs.folder import keyed_rows
 from hma.runs.living import LivingMemory, ids_of_class
@@ -110,6 +110,7 @@ class Answering:
         self.remembered = RememberedRows(run, training)
         self.promise: Thresholds | None = None
         self.unpromised = ""
+        self.rejecting = self.model if promising is None else rejecting_memory(run, self.model)
         if promising is not None:
             try:
                 self.promise = promising(run, self.learner, self.model, context)
@@ -144,7 +145,7 @@ class Answering:
             for one, labels in zip(found, made.sets(said), strict=True):
                 one["labels"] = labels
         if made.most_unfamiliar is not None:
-            far = unfamiliarity(self.model, asked.batch.x, features=asked.batch.features)
+            far = unfamiliarity(self.rejecting, asked.batch.x, features=asked.batch.features)
             for one, value in zip(found, far.double().tolist(), strict=True):
                 one |= {"unknown": made.is_unknown(value), "unfamiliarity": value}
         return found

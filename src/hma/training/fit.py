@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ def fit(
     resolved: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     fabric: "Fabric | None" = None,
+    like: Record | None = None,
 ) -> Record:
     """Train ``learner`` on ``task``, keep the selected epoch, and score every test split.
 
@@ -65,10 +66,16 @@ def fit(
             for a run to continue.
         progress: Told how far the run is; by default a bar, where there is a terminal.
         fabric: Where to compute, launched; by default the best single device.
+        like: Record of such a fit, whose validation rows chose epoch, temperature and settings: a
+            fresh learner takes these and learns from all rows, the validation rows too. Its record
+            keeps what validation came to before, and says ``refit`` in its measures.
     """
     fabric = fabric or fabric_for(recipe)
     _check(task, recipe, seed, fabric)
     run = identity(learner, task, recipe, seed, resolved)
+    if like is not None:
+        run["method"]["settings_of"] = like.weights_sha256
+        task = task.with_validation_trained()
     home = None if folder is None else RunFolder(folder)
     if progress is None:
         progress = progress_for_terminal()
@@ -84,8 +91,10 @@ def fit(
         seed_everything(seed, fabric.global_rank)
         shown: Progress = progress if fabric.is_global_zero else SilentProgress()
         if isinstance(learner, FittedAtOnce):
-            return run_at_once(learner, task, recipe, run, home=home, progress=shown, fabric=fabric)
-        training = Training(learner, task, recipe, seed, fabric)
+            return run_at_once(
+                learner, task, recipe, run, home=home, progress=shown, fabric=fabric, like=like
+            )
+        training = Training(learner, task, recipe, seed, fabric, like)
         return _Run(training, home, run, shown).complete()
 
 
@@ -174,6 +183,8 @@ class _Run:
             selected = standing.best_epoch
         rule = _selection_rule(training)
         outcome = Outcome(standing.epochs, selected, rule, tests, self.measures)
+        if training.like is not None:
+            outcome = _refitted(training.like, training.task, tests, self.measures)
         return conclude(
             training.module,
             self.run,
@@ -296,6 +307,7 @@ def run_at_once(
     home: RunFolder | None,
     progress: Progress,
     fabric: "Fabric",
+    like: Record | None = None,
 ) -> Record:
     """Fit a learner, score it and write its record; of the recipe only batches of tests count.
 
@@ -310,11 +322,14 @@ def run_at_once(
         home: Where weights and record go; None for nowhere.
         progress: Told how many settings were tried.
         fabric: Where to compute; its first process fits.
+        like: Record of an earlier fit, whose settings are taken.
     """
     watch = Stopwatch(fabric.device)
     fabric.to_device(learner.module)
     with progress_ticker(progress, task.name) as tick:
-        fitted = learner.fit_at_once(task, run["seed"], tick) if fabric.is_global_zero else {}
+        settings = None if like is None else like.measures
+        first = fabric.is_global_zero
+        fitted = learner.fit_at_once(task, run["seed"], tick, settings) if first else {}
     measures: dict[str, Any] = fabric.broadcast(fitted)
     if fabric.world_size > 1:
         load_changing_state(learner.module, fabric.broadcast(changing_state(learner.module)))
@@ -328,6 +343,8 @@ def run_at_once(
     tests = {name: scored(split) for name, split in task.tests.items()}
     learner.module.eval()
     outcome = Outcome([fit], 0, RULE, tests, measures, learner.packages)
+    if like is not None:
+        outcome = replace(_refitted(like, task, tests, measures), packages=learner.packages)
     return conclude(learner.module, run, outcome, watch=watch, home=home, fabric=fabric)
 
 
@@ -342,6 +359,23 @@ class Outcome:
     measures: dict[str, Any]
     packages: tuple[str, ...] = ()
     """What its numbers depend on beside what those of all runs do."""
+    before: Record | None = None
+    """Of the fit that chose its settings, where that was another one."""
+
+
+def _refitted(
+    like: Record, task: Task, tests: dict[str, Scores], measures: Mapping[str, Any]
+) -> Outcome:
+    """Return what a second fit came to: validation is that of the first."""
+    said = {"rows": len(task.train), "validation_is_of": like.weights_sha256}
+    return Outcome(
+        epochs=like.epochs,
+        selected_epoch=like.selected_epoch,
+        selection_rule=f"{like.selection_rule}; then fitted again on all {len(task.train)} rows",
+        tests=tests,
+        measures={**like.measures, **measures, "refit": said},
+        before=like,
+    )
 
 
 def conclude(
@@ -364,6 +398,7 @@ def conclude(
         fabric: Where it was computed.
     """
     writes = home is not None and fabric.is_global_zero
+    before = outcome.before
     sha256 = write_weights(home.weights, module) if home is not None and writes else None
     record = Record(
         name=str(run["resolved"].get("name", run["task"]["name"])),
@@ -378,9 +413,9 @@ def conclude(
         selection_rule=outcome.selection_rule,
         tests=outcome.tests,
         weights_sha256=fabric.broadcast(sha256),
-        seconds=watch.seconds,
-        epoch_seconds=watch.epoch_seconds,
-        peak_memory_bytes=watch.peak_memory_bytes,
+        seconds=watch.seconds + (before.seconds if before else 0.0),
+        epoch_seconds=before.epoch_seconds if before else watch.epoch_seconds,
+        peak_memory_bytes=max(watch.peak_memory_bytes, before.peak_memory_bytes if before else 0),
         measures=outcome.measures,
     )
     if home is not None and writes:

@@ -21,7 +21,7 @@ from hma.training.evaluation import all_logits, evaluate
 from hma.training.optimizer import learning_rate, make_optimizer
 from hma.training.order import BATCH_SORTED, LEAST_ROWS, TrainingOrder, class_weights
 from hma.training.randomness import RandomState, preserve_random_state
-from hma.training.record import EpochResult, Scores
+from hma.training.record import EpochResult, Record, Scores
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -53,12 +53,21 @@ class Training:
         recipe: How.
         seed: Decides the order of rows.
         fabric: Where.
+        like: Record of an earlier fit, whose validation rows chose epochs, temperature and what a
+            memory counts; they may be among the training rows now.
     """
 
     def __init__(
-        self, learner: Learner, task: Task, recipe: Recipe, seed: int, fabric: "Fabric"
+        self,
+        learner: Learner,
+        task: Task,
+        recipe: Recipe,
+        seed: int,
+        fabric: "Fabric",
+        like: Record | None = None,
     ) -> None:
         self.learner, self.task, self.recipe, self.seed = learner, task, recipe, seed
+        self.like = like
         self.fabric = fabric
         self.module = learner.module
         self.optimizer = make_optimizer(self.module, recipe)
@@ -74,6 +83,9 @@ class Training:
         self.per_epoch = recipe.evaluate_every_steps or per_pass
         self.epochs = -(-self.steps // self.per_epoch)
         self.rate = learning_rate(recipe, per_pass, self.steps)
+        if like is not None:
+            self.epochs = min(self.epochs, like.selected_epoch + 1)
+            self.steps = min(self.steps, self.epochs * self.per_epoch)
         self.standing = Standing()
         self.loss_sum = torch.zeros((), device=self.device)
         self.last_loss = self.loss_sum
@@ -224,8 +236,12 @@ class Training:
     def calibrate(self) -> dict[str, float]:
         """Divide the logits by the temperature that the validation rows ask for.
 
-        Return it, and what the validation loss then is.
+        Return it, and what the validation loss then is; the temperature of an earlier fit is taken
+        as it is.
         """
+        if self.like is not None:
+            apply_temperature(self.module, self.like.measures.get("temperature", 1.0))
+            return {}
         head, split = getattr(self.module, "head", None), self.task.validation
         self._bring_buffers_together()
         logits = all_logits(self.learner, split, batch_size=self.recipe.eval_batch_size)
@@ -242,7 +258,11 @@ class Training:
         weight = None if self._weights is None else self._weights[self.task.train.labels]
         with preserve_random_state(self.device) as self.random_before:
             found = self.learner.after_training(
-                self.task, seed=self.seed, weight=weight, tick=lambda: self.between_steps()
+                self.task,
+                seed=self.seed,
+                weight=weight,
+                tick=lambda: self.between_steps(),
+                like=None if self.like is None else self.like.measures,
             )
         self.random_before = None
         return found

@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, ClassVar, final
 
@@ -224,8 +225,13 @@ class SimpleRow(FittedAtOnce):
         self._simple = module
         self.packages = module.packages
 
-    def fit_at_once(self, task: Task, seed: int, tick: Tick) -> dict[str, Any]:
+    def fit_at_once(
+        self, task: Task, seed: int, tick: Tick, like: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Fit the module; of more than 20,000 training rows to some."""
+        if like is not None:
+            with self._only(like["choice"]):
+                return self.fit_at_once(task, seed, tick)
         module, choices = self._simple, self._simple.choices
         places = _draw_rows(len(task.train), seed)
         labels = self.target.check(task.train.labels[places], len(places))
@@ -238,18 +244,30 @@ class SimpleRow(FittedAtOnce):
         measures: dict[str, Any] = {"fitted_rows": len(places)}
         if not len(task.validation):
             middle = len(choices) // 2
+            measures["choice"] = middle
             return measures | {"chosen": next(islice(ways, middle, None))}
         held = _vectors(module, task.validation, torch.arange(len(task.validation)))
         module.take_validation(held, task.validation.labels)
         best, best_loss = changing_state(module), math.inf
-        for number, way in enumerate(ways, 1):
+        for choice, way in enumerate(ways):
             loss = METRICS["loss"].score(self._logits(held), task.validation.labels, self.target)
             if loss < best_loss:
                 best = {name: value.clone() for name, value in changing_state(module).items()}
-                best_loss, measures["chosen"] = loss, way
-            tick(number, len(choices))
+                best_loss = loss
+                measures |= {"chosen": way, "choice": choice}
+            tick(choice + 1, len(choices))
         load_changing_state(module, best)
         return measures | {"validation_loss": best_loss}
+
+    @contextmanager
+    def _only(self, choice: int) -> Iterator[None]:
+        """Let the module have one choice of its setting."""
+        module, choices = self._simple, self._simple.choices
+        module.choices = (choices[choice],)
+        try:
+            yield
+        finally:
+            module.choices = choices
 
     @torch.no_grad()
     def _logits(self, vectors: Tensor) -> Tensor:

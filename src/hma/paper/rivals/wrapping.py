@@ -88,11 +88,9 @@ class WrappedLearner(Learner):
         """Do what the inner learner does after a step."""
         self.inner.after_step(batch)
 
-    def after_training(
-        self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
-    ) -> dict[str, Any]:
+    def after_training(self, task: Task, **how: Any) -> dict[str, Any]:
         """Do what the inner learner does after the last epoch."""
-        return self.inner.after_training(task, seed=seed, weight=weight, tick=tick)
+        return self.inner.after_training(task, **how)
 
     def use(self, context: str) -> None:
         """Switch the inner learner's context."""
