@@ -34,6 +34,16 @@ from hma.data.sets.tu import tu_source
 from hma.paper.rivals import random_environments
 from hma.paper.table import Budget, Ladder, Problem, Table
 
+from ._claims import (
+    BACKBONES,
+    BATCH_ALONE,
+    MEMORY_UNDER_SHIFT,
+    MORE_THAN_PARAMETERS,
+    REAL_ALONE,
+    SHIFT,
+    STRONG_ERM,
+    TOGETHER,
+)
 from ._graph_rows import BATCH, CIGA, memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
 
 WEIGHTS = {
@@ -162,5 +172,15 @@ TABLE = Table(
         "of the memories are those the paper gives for PROTEINS.",
         "PROTEINS has 112 test graphs, 11 of them of the second class: look at the intervals that "
         "draw test rows too, on the page of what memory is, and at ROC-AUC.",
+    ),
+    claims=(
+        BACKBONES.on(("HMA", "ERM")),
+        MORE_THAN_PARAMETERS.on(("HMA", "PARAM")),
+        REAL_ALONE.on(("RMA", "ERM")),
+        BATCH_ALONE.on(("ABD", "ERM"), ("ABD+SYN", "ERM")),
+        TOGETHER.on(("HMA", "RMA"), ("HMA", "ABD+SYN")),
+        SHIFT.on(("HMA", "ERM")),
+        MEMORY_UNDER_SHIFT.on(("HMA", "PARAM")),
+        STRONG_ERM.on(*((name, "ERM") for name in ("IRM", "V-REx", "IB-IRM", "DIR", "ASAP"))),
     ),
 )
