@@ -19,6 +19,7 @@ from hma.paper.rivals import (
     irm,
     layer_norm,
     manifold_mixup,
+    released_hma,
     subgraph,
     vrex,
 )
@@ -41,6 +42,8 @@ EARLIER_NAMES = {f"{name}-earlier": name for name in EARLIER}
 """What their records say."""
 WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Of a penalty, as the paper searched them."""
+SIZES = {"queue_size": (32, 64, 96, 128), "slots_per_class": (8, 16, 32, 64)}
+"""Of the memories, as the paper searched them on graphs with batches of 32."""
 BATCH = 32
 """Of CIGA's code, for the tables that are out of distribution."""
 CIGA = Recipe(
@@ -100,7 +103,7 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
     names = {"PARAM": "param", "RMA": "rma", "ABD": "abd", "ABD+SYN": "abd+syn", "HMA": "hma"}
     found = {}
     for name, ablation in names.items():
-        row = memory_row(ablation, measure=measure, anchors=batch, **sizes)
+        row = memory_row(ablation, search=SIZES, measure=measure, anchors=batch, **sizes)
         assert row.build is not None
         found[name] = replace(row, build=by_task(row.build))
     found["VotingMemory"] = Row(
@@ -110,6 +113,23 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
         measure=measure,
     )
     return found
+
+
+def released_row(batch: int, *, contrast: Setting, stores: Setting, **sizes: Setting) -> Row:
+    """Return the module that the paper's authors released for graphs, with all of its choices.
+
+    Args:
+        batch: Rows of an evaluation.
+        contrast: What the contrast of its commands counts.
+        stores: Whether its commands ever fill the queue.
+        sizes: Of its memories, as in its commands.
+    """
+    return Row(
+        build=by_task(released_hma),
+        settings={"contrast": contrast, "stores": stores, **sizes},
+        what="the authors' released module with all its choices; it tests as context batch-sorted does",
+        measure=partial(row_answers, batch_size=batch),
+    )
 
 
 def penalty_rows(batch: int, weights: Mapping[str, Setting]) -> dict[str, Row]:

@@ -78,6 +78,9 @@ TABLE = Table(
         "DropEdge counts the degrees that are node features after edges are left out; "
         "DropEdge-degrees keeps those of the whole graph. The published numbers are near the "
         "latter: on these data sets exact degrees tell much of the class.",
+        "DropEdge, DropNode, Subgraph and Manifold-Mixup have no reference code: the repository "
+        "that the paper names for this table, of G-Mixup, does not hold them. Here they follow "
+        "their papers, so they cannot be held to what was run.",
     ),
     published={
         "vanilla": {

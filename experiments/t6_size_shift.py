@@ -52,6 +52,7 @@ from ._graph_rows import (
     oracle,
     penalty_rows,
     plain_rows,
+    released_row,
     subgraph_rows,
 )
 
@@ -74,7 +75,8 @@ def encoder(task: Task) -> nn.Module:
     return gin("ciga", pool="max")(task) if task.name == "PROTEINS" else gcn("ciga")(task)
 
 
-memory = memory_rows(BATCH, label_dim=16, queue_size=128, slots_per_class=32, num_heads=4)
+SIZES = {"label_dim": 16, "queue_size": 128, "slots_per_class": 32, "num_heads": 4}
+memory = memory_rows(BATCH, **SIZES)
 plain = plain_rows(BATCH)
 
 TABLE = Table(
@@ -105,6 +107,7 @@ TABLE = Table(
             dropout=0.3,
         ),
         **memory,
+        "HMA-released": released_row(BATCH, contrast=0.0, stores=True, **SIZES),
         "ERM-oracle": oracle(plain["ERM"]),
         "HMA-oracle": oracle(memory["HMA"]),
     },
