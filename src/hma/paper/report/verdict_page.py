@@ -12,12 +12,12 @@ from hma.paper.report.claims import Finding, findings_of
 from hma.paper.report.formats import escape_markdown, grid
 from hma.paper.report.scores import amount, ends, printed, spread, title
 from hma.paper.report.table_report import TableReport
-from hma.paper.report.verdicts import HOUR, Number, numbers_of
+from hma.paper.report.verdicts import HOUR, Number, Verdict, numbers_of
 from hma.paper.table import Table
 from hma.report.numbers import MISSING, counted, fixed, signed
 
 PAGE, CSV = "paper.md", "paper.csv"
-VERDICTS = ("confirmed", "not confirmed", "open")
+VERDICTS: tuple[Verdict, ...] = ("confirmed", "not confirmed", "open")
 RULE = """\
 # What of the paper holds here
 

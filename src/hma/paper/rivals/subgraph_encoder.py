@@ -148,7 +148,7 @@ class Cut(NamedTuple):
         """Sums of what the chooser makes of the nodes of the kept parts, ``(B, W)``."""
         part = cut_out(self.batch, self.hidden, self.high, self.scores.sigmoid(), edgeless=True)
         graphs = graphs_of(self.batch)[1]
-        sums = part.x.new_zeros(graphs, part.x.shape[1])
+        sums: Tensor = part.x.new_zeros(graphs, part.x.shape[1])
         return sums.index_add(0, part.batch, part.x)
 
     @property
