@@ -19,6 +19,7 @@ from hma.paper.rivals import (
     irm,
     layer_norm,
     manifold_mixup,
+    released_hma,
     subgraph,
     vrex,
 )
@@ -29,8 +30,20 @@ from hma.vote.config import VoteConfig
 
 from ._vote import PLAIN
 
+BEFORE = "74bd956"
+"""Last commit with ASAP and CIGA as they were measured first."""
+EARLIER = {
+    "ASAP": "unweighted edges between clusters, no dropout",
+    "CIGAv1": "a part of the edges, alike within a class, with a linear head",
+    "CIGAv2": "the same, with a loss of the rest that teaches the encoders",
+}
+"""What differed."""
+EARLIER_NAMES = {f"{name}-earlier": name for name in EARLIER}
+"""What their records say."""
 WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Of a penalty, as the paper searched them."""
+SIZES = {"queue_size": (32, 64, 96, 128), "slots_per_class": (8, 16, 32, 64)}
+"""Of the memories, as the paper searched them on graphs with batches of 32."""
 BATCH = 32
 """Of CIGA's code, for the tables that are out of distribution."""
 CIGA = Recipe(
@@ -90,7 +103,7 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
     names = {"PARAM": "param", "RMA": "rma", "ABD": "abd", "ABD+SYN": "abd+syn", "HMA": "hma"}
     found = {}
     for name, ablation in names.items():
-        row = memory_row(ablation, measure=measure, anchors=batch, **sizes)
+        row = memory_row(ablation, search=SIZES, measure=measure, anchors=batch, **sizes)
         assert row.build is not None
         found[name] = replace(row, build=by_task(row.build))
     found["VotingMemory"] = Row(
@@ -100,6 +113,23 @@ def memory_rows(batch: int, **sizes: Setting) -> dict[str, Row]:
         measure=measure,
     )
     return found
+
+
+def released_row(batch: int, *, contrast: Setting, stores: Setting, **sizes: Setting) -> Row:
+    """Return the module that the paper's authors released for graphs, with all of its choices.
+
+    Args:
+        batch: Rows of an evaluation.
+        contrast: What the contrast of its commands counts.
+        stores: Whether its commands ever fill the queue.
+        sizes: Of its memories, as in its commands.
+    """
+    return Row(
+        build=by_task(released_hma),
+        settings={"contrast": contrast, "stores": stores, **sizes},
+        what="the authors' released module with all its choices; they test in file order",
+        measure=partial(row_answers, batch_size=batch),
+    )
 
 
 def penalty_rows(batch: int, weights: Mapping[str, Setting]) -> dict[str, Row]:
@@ -135,8 +165,10 @@ def subgraph_rows(
     reads: Setting,
     contrast: Mapping[str, Setting],
     spurious: Setting,
+    contrasts: Setting,
+    dropout: float,
 ) -> dict[str, Row]:
-    """Return ASAP, DIR, CIGAv1 and CIGAv2, which predict from a part of each graph.
+    """Return ASAP, DIR and CIGA, which predict from a part of each graph, and how they were before.
 
     Args:
         batch: Rows of an evaluation.
@@ -144,23 +176,33 @@ def subgraph_rows(
         reads: What the second network of DIR and CIGA reads, ``"hidden"`` or ``"raw"``.
         contrast: What the contrast counts in CIGAv1 and in CIGAv2.
         spurious: What the risk of the rest counts in CIGAv2.
+        contrasts: What CIGA's code contrasts, ``"predicted"`` or ``"chosen"``.
+        dropout: Of the attention inside ASAP's clusters, as in the networks.
     """
     part = {"share": share, "reads": reads}
+    first = {**part, "contrast": contrast["CIGAv1"], "head": "hidden"}
+    second = {**part, "contrast": contrast["CIGAv2"], "spurious": spurious, "head": "hidden"}
     kinds: dict[str, tuple[Callable[..., Method], dict[str, Setting], str]] = {
-        "ASAP": (asap, {"share": share}, "graphs pooled to clusters of their nodes"),
-        "DIR": (dir_, part, "a part of the edges that predicts alike whatever it is beside"),
-        "CIGAv1": (
-            ciga,
-            {**part, "contrast": contrast["CIGAv1"]},
-            "a part of the edges, alike within a class",
+        "ASAP": (
+            asap,
+            {"share": share, "dropout": dropout},
+            "graphs pooled to clusters of their nodes",
         ),
-        "CIGAv2": (
+        "DIR": (dir_, part, "a part of the edges that predicts alike whatever it is beside"),
+        "CIGAv1": (ciga, first, "a part of the edges, alike within a class"),
+        "CIGAv2": (ciga, second, "the same, with a loss of the rest"),
+        "CIGAv1-released": (
             ciga,
-            {**part, "contrast": contrast["CIGAv2"], "spurious": spurious},
-            "the same, with a loss of the rest",
+            {**first, "contrasts": contrasts},
+            "as CIGAv1, contrasting what the released commands contrast",
+        ),
+        "CIGAv2-released": (
+            ciga,
+            {**second, "contrasts": contrasts, "drift": True},
+            "as CIGAv2 and so, and the rest moves BatchNorm's statistics, as in the released code",
         ),
     }
-    return {
+    rows = {
         name: Row(
             build=by_task(make),
             settings=settings,
@@ -168,6 +210,24 @@ def subgraph_rows(
             measure=partial(row_answers, batch_size=batch),
         )
         for name, (make, settings, what) in kinds.items()
+    }
+    before = {
+        "ASAP": {"share": share},
+        "CIGAv1": {**part, "contrast": contrast["CIGAv1"]},
+        "CIGAv2": {**part, "contrast": contrast["CIGAv2"], "spurious": spurious},
+    }
+    return rows | earlier_rows(before)
+
+
+def earlier_rows(settings: Mapping[str, Mapping[str, Setting]]) -> dict[str, Row]:
+    """Return ASAP and CIGA as they were before they had what their authors' code has.
+
+    Args:
+        settings: Name of the row of today -> what its earlier records hold.
+    """
+    return {
+        f"{name}-earlier": Row(retired=BEFORE, settings=held, what=EARLIER[name], instead_of=name)
+        for name, held in settings.items()
     }
 
 

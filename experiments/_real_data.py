@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hma.data import Split, Task
-from hma.data.storage import cache_folder, data_folder, missing_data
+from hma.data.storage import MissingDataError, cache_folder, data_folder
 from hma.errors import UserError
 from hma.io.files import atomic_write
 from hma.methods.cached_features import cache_features
@@ -21,7 +21,14 @@ from hma.runs.source import prepared_from
 SMALL_TABLES = ("Zoo", "Glass", "Ionosphere", "HouseVotes84", "BreastCancer", "musk",
                 "PimaIndiansDiabetes2", "Vowel")  # fmt: skip
 LARGE_TABLES = ("DNA", "income", "LetterRecognition", "Shuttle")
-ADDRESS = "shared/data/README.md"
+WHAT = {
+    "tables": "a table of https://archive.ics.uci.edu as CSV, its label in a last column 'target',",
+    "TU": "the files of https://chrsmrrs.github.io/datasets",
+    "flowers102": "the images of https://www.robots.ox.ac.uk/~vgg/data/flowers/102/, in folders "
+    "train, val and test with a folder for each class,",
+    "text": 'train.jsonl and test.jsonl, lines of {"tokens": [...], "label": ...},',
+}
+"""What belongs where, below the folder of data."""
 Fields = dict[str, Any]
 """Of :class:`hma.runs.RunOptions`: what a user writes after ``hma train``."""
 
@@ -104,7 +111,10 @@ def _texts(path: Path, target: Path) -> Path:
 def _present(place: Path) -> Path:
     path = data_folder() / place
     if not path.exists():
-        raise missing_data(str(place), path, ADDRESS)
+        raise MissingDataError(
+            f"{place} is missing: looked for {path}; put {WHAT[place.parts[0]]} there, or name "
+            "another folder with --data-root or HMA_DATA"
+        )
     return path
 
 

@@ -55,6 +55,12 @@ FLOWERS_NOTE = (
     "Flowers102 in budget tiny has a test of 1,020 images, the first ten of each class of the "
     "official 6,149, and all of its images are centre crops."
 )
+UNMEASURED = {
+    "DTD": "no copy of the data could be found, nor of ViT-B/32's weights",
+    "CIFAR100": "no copy of the data could be found, nor of ViT-B/32's weights",
+    "*": "no copy of ViT-B/32's weights could be found, and budget tiny is not run for it",
+}
+"""Why a column has no record."""
 PROMPTS = {"vit": None, "prompt-p": "first", "prompt-a": "deep"}
 PROMPT_WORDS = {
     "vit": "the backbone and a linear head",

@@ -26,6 +26,7 @@ from hma.methods import erm
 from hma.paper.rivals import batchformer, ib_irm, irm, knn, npt, vrex
 from hma.paper.table import Budget, Ladder, Problem, Row, Table, memory_row
 
+from ._claims import MEMORY_UNDER_SHIFT, SHIFT
 from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name, on_plain
 
 memory = partial(
@@ -123,4 +124,5 @@ TABLE = Table(
         for backbone in BACKBONES
         for size in (14, 28)
     },
+    claims=(SHIFT.on(("HMA", "ERM")), MEMORY_UNDER_SHIFT.on(("HMA", "PARAM"))),
 )

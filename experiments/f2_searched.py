@@ -31,6 +31,7 @@ from hma.data.task import limited
 from hma.methods import Learner, erm
 from hma.paper.table import Budget, Problem, Row, Table, memory_row
 
+from ._claims import MEMORY_UNDER_SHIFT, SHIFT
 from ._colored_mnist import BACKBONES, BATCH, FLIPS, RECIPE, data, name
 from ._memory_rows import audited, with_memory
 from ._vote import PLAIN
@@ -122,4 +123,5 @@ TABLE = Table(
         "gray images it answers by chance. Its rows do not tell whether a memory helps.",
     ),
     curves={curve: tuple(columns.values()) for curve, columns in COLUMNS.items()},
+    claims=(SHIFT.on(("HMA", "ERM")), MEMORY_UNDER_SHIFT.on(("HMA", "PARAM"))),
 )

@@ -22,7 +22,7 @@ The small budget has no other size of the real memory than none and the publishe
 
 from dataclasses import replace
 
-from hma.paper.table import Budget, Row, SizeSweep, Table, memory_row
+from hma.paper.table import Budget, Claim, Row, SizeSweep, Table, memory_row
 
 from ._graph_rows import BATCH, CIGA, by_task, plain_rows
 from .t4_graphs import TABLE as T4
@@ -107,5 +107,14 @@ TABLE = Table(
     notes=(WORDS,),
     pictures=(
         SizeSweep(title="Sizes of both memories", sizes=sizes, references=tuple(references)),
+    ),
+    claims=tuple(
+        Claim(says=says, where="figure 5", kind="seen", seen=seen)
+        for says, seen in (
+            ("A suitable number of slots brings improvement", "Slots help"),
+            ("Too many slots hurt", "Too many slots hurt"),
+            ("Real memory makes results more stable", "Real memory makes it more stable"),
+            ("Slots bring more with real memory", "Slots give more with real memory"),
+        )
     ),
 )

@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 
 from hma.paper.picture_measures import attention_map
-from hma.paper.table import AttentionMap, Budget, Table, memory_row
+from hma.paper.table import AttentionMap, Budget, Claim, Table, memory_row
 
 from ._flower_features import RECIPE, problem
 from ._vit_tuning import RECIPE as VIT
@@ -67,4 +67,18 @@ TABLE = Table(
     pictures=(AttentionMap(title="Attention of the synthetic read", rows=("HMA", "HMA-whole")),),
     seeds=(0, 1, 2),
     notes=("The paper prints pictures only, so there is nothing to subtract.",),
+    claims=(
+        Claim(
+            says="Samples look at slots otherwise than at samples",
+            where="figure 6",
+            kind="seen",
+            seen="to slots",
+        ),
+        Claim(
+            says="Samples of a class look at slots alike",
+            where="figure 6",
+            kind="seen",
+            seen="alike",
+        ),
+    ),
 )

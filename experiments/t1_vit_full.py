@@ -25,9 +25,19 @@ _vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or fold
 name the folder with --experiments.
 """
 
-from hma.paper.table import Ladder, Table
+from hma.paper.table import Claim, Ladder, Table
 
-from ._vit_tuning import ABLATED, SIZES, TINY_NOTES, all_rows, budgets, set_problems, tiny_budget
+from ._claims import BACKBONES, BATCH_ALONE, MORE_THAN_PARAMETERS, REAL_ALONE, TOGETHER
+from ._vit_tuning import (
+    ABLATED,
+    SIZES,
+    TINY_NOTES,
+    UNMEASURED,
+    all_rows,
+    budgets,
+    set_problems,
+    tiny_budget,
+)
 
 LR, MEMORY_LR = 1e-2, 3e-3
 """The paper searched the learning rate of rows without memory; so can ``hma search``."""
@@ -108,4 +118,17 @@ TABLE = Table(
     published=PUBLISHED,
     seeds=(0, 1, 2),
     notes=TINY_NOTES,
+    claims=(
+        BACKBONES.on(("hma", "vit")),
+        MORE_THAN_PARAMETERS.on(("hma", "param")),
+        REAL_ALONE.on(("rma", "vit")),
+        BATCH_ALONE.on(("abd", "vit"), ("abd+syn", "vit")),
+        TOGETHER.on(("hma", "rma"), ("hma", "abd+syn")),
+        Claim(
+            says="With all weights tuned HMA is better than the best prompts",
+            where="table 1",
+            rows=(("hma", "prompt-p"), ("hma", "prompt-a")),
+        ),
+    ),
+    unmeasured=UNMEASURED,
 )

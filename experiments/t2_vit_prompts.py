@@ -25,11 +25,13 @@ _vit_tuning.py to a folder, use set_problem(..., model=..., weights=...) or fold
 name the folder with --experiments.
 """
 
-from hma.paper.table import Table
+from hma.paper.table import Claim, Table
 
+from ._claims import BACKBONES
 from ._vit_tuning import (
     SIZES,
     TINY_NOTES,
+    UNMEASURED,
     ablation_rows,
     budgets,
     prompt_row,
@@ -74,4 +76,13 @@ TABLE = Table(
     published=PUBLISHED,
     seeds=(0, 1, 2),
     notes=TINY_NOTES,
+    claims=(
+        BACKBONES.on(("vit+hma", "vit")),
+        Claim(
+            says="HMA on top of prompts improves them",
+            where="table 2",
+            rows=(("prompt-p+hma", "prompt-p"), ("prompt-a+hma", "prompt-a")),
+        ),
+    ),
+    unmeasured=UNMEASURED,
 )

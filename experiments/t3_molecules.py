@@ -22,9 +22,10 @@ from torch import nn
 
 from hma.backbones import gcn, gin
 from hma.data import Task, builtin
-from hma.paper.table import Budget, Ladder, Problem, Row, Table
+from hma.paper.table import Budget, Claim, Ladder, Problem, Row, Table
 from hma.training import Recipe
 
+from ._claims import BACKBONES, MORE_THAN_PARAMETERS
 from ._graph_rows import memory_rows, on_network, plain_rows
 
 BATCH = 32
@@ -110,4 +111,14 @@ TABLE = Table(
         )
         for name in NETWORKS
     ),
+    claims=(
+        BACKBONES.on(*((f"{name}+HMA", name) for name in NETWORKS)),
+        MORE_THAN_PARAMETERS.on(*((f"{name}+HMA", f"{name}+PARAM") for name in NETWORKS)),
+        Claim(
+            says="HMA raises ROC-AUC on molecules, in 10 of 12 cells",
+            where="table 3",
+            rows=tuple((f"{name}+HMA", name) for name in NETWORKS),
+        ),
+    ),
+    unmeasured={"hiv": "41,127 molecules: a cell takes more hours than two cores have had"},
 )

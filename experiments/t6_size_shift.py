@@ -34,7 +34,27 @@ from hma.data.sets.tu import tu_source
 from hma.paper.rivals import random_environments
 from hma.paper.table import Budget, Ladder, Problem, Table
 
-from ._graph_rows import BATCH, CIGA, memory_rows, oracle, penalty_rows, plain_rows, subgraph_rows
+from ._claims import (
+    BACKBONES,
+    BATCH_ALONE,
+    MEMORY_UNDER_SHIFT,
+    MORE_THAN_PARAMETERS,
+    REAL_ALONE,
+    SHIFT,
+    STRONG_ERM,
+    TOGETHER,
+)
+from ._graph_rows import (
+    BATCH,
+    CIGA,
+    EARLIER_NAMES,
+    memory_rows,
+    oracle,
+    penalty_rows,
+    plain_rows,
+    released_row,
+    subgraph_rows,
+)
 
 WEIGHTS = {
     "IRM": {"NCI1": 1.0, "NCI109": 1.0, "PROTEINS": 10.0, "DD": 0.01},
@@ -55,7 +75,8 @@ def encoder(task: Task) -> nn.Module:
     return gin("ciga", pool="max")(task) if task.name == "PROTEINS" else gcn("ciga")(task)
 
 
-memory = memory_rows(BATCH, label_dim=16, queue_size=128, slots_per_class=32, num_heads=4)
+SIZES = {"label_dim": 16, "queue_size": 128, "slots_per_class": 32, "num_heads": 4}
+memory = memory_rows(BATCH, **SIZES)
 plain = plain_rows(BATCH)
 
 TABLE = Table(
@@ -77,8 +98,16 @@ TABLE = Table(
                 "CIGAv2": {"NCI1": 1.0, "NCI109": 2.0, "PROTEINS": 0.5, "DD": 2.0},
             },
             spurious=1.0,
+            contrasts={
+                "NCI1": "chosen",
+                "NCI109": "chosen",
+                "PROTEINS": "predicted",
+                "DD": "predicted",
+            },
+            dropout=0.3,
         ),
         **memory,
+        "HMA-released": released_row(BATCH, contrast=0.0, stores=True, **SIZES),
         "ERM-oracle": oracle(plain["ERM"]),
         "HMA-oracle": oracle(memory["HMA"]),
     },
@@ -96,7 +125,7 @@ TABLE = Table(
         ),
     },
     baseline="ERM",
-    recorded_names={"VotingMemory": "HMA-vote"},
+    recorded_names={"VotingMemory": "HMA-vote", **EARLIER_NAMES},
     published={
         "ERM": {
             "NCI1": (0.15, 0.03),
@@ -162,5 +191,25 @@ TABLE = Table(
         "of the memories are those the paper gives for PROTEINS.",
         "PROTEINS has 112 test graphs, 11 of them of the second class: look at the intervals that "
         "draw test rows too, on the page of what memory is, and at ROC-AUC.",
+        "CIGA's own code, run beside ours, does not reach what is published on NCI1 either: five "
+        "seeds, CIGAv1 0.160 and CIGAv2 0.178 (published 0.25 and "
+        "0.28); 0.34 and 0.33 only where the epoch is selected on test. PROTEINS, ten seeds, "
+        "CIGAv2 0.375 (published 0.30).",
+        "CIGAv2 on PROTEINS in single runs of 20 seeds that have no records: 0.183 where the loss "
+        "of the rest teaches the encoders (CIGAv2-earlier), 0.255 where it does not and the head "
+        "has a hidden layer (CIGAv2), 0.296 where the rest moves BatchNorm's statistics too "
+        "(CIGAv2-released).",
+        "ASAP and CIGA have rows named earlier, measured before they had what their authors' code "
+        "has; the published numbers are compared with these until the new ones are measured.",
+    ),
+    claims=(
+        BACKBONES.on(("HMA", "ERM")),
+        MORE_THAN_PARAMETERS.on(("HMA", "PARAM")),
+        REAL_ALONE.on(("RMA", "ERM")),
+        BATCH_ALONE.on(("ABD", "ERM"), ("ABD+SYN", "ERM")),
+        TOGETHER.on(("HMA", "RMA"), ("HMA", "ABD+SYN")),
+        SHIFT.on(("HMA", "ERM")),
+        MEMORY_UNDER_SHIFT.on(("HMA", "PARAM")),
+        STRONG_ERM.on(*((name, "ERM") for name in ("IRM", "V-REx", "IB-IRM", "DIR", "ASAP"))),
     ),
 )

@@ -30,10 +30,12 @@ name the folder with --experiments.
 
 from hma.paper.table import Ladder, Table
 
+from ._claims import BACKBONES, BATCH_ALONE, MORE_THAN_PARAMETERS, REAL_ALONE, TOGETHER
 from ._vit_tuning import (
     FLOWERS_NOTE,
     SIZES,
     TINY_NOTES,
+    UNMEASURED,
     all_rows,
     budgets,
     set_problems,
@@ -114,4 +116,12 @@ TABLE = Table(
     published=PUBLISHED,
     seeds=(0, 1, 2),
     notes=(*TINY_NOTES, FLOWERS_NOTE),
+    claims=(
+        BACKBONES.on(("hma", "vit")),
+        MORE_THAN_PARAMETERS.on(("hma", "param")),
+        REAL_ALONE.on(("rma", "vit")),
+        BATCH_ALONE.on(("abd", "vit"), ("abd+syn", "vit")),
+        TOGETHER.on(("hma", "rma"), ("hma", "abd+syn")),
+    ),
+    unmeasured=UNMEASURED,
 )

@@ -1,6 +1,9 @@
 """``hma tables``, ``hma run`` and ``hma search`` as a user types them."""
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +63,34 @@ def test_missing_data_is_one_message_and_no_process(refuses, places, monkeypatch
 
     monkeypatch.setattr(Processes, "start", start)
     message = refuses("run", "TOY", "--budget", "smoke", "--only", "absent/ERM,absent/HMA", *places)
-    assert message.count("hma: the toy is missing: looked for /nowhere/toy; put the data of") == 1
+    assert message.startswith("hma: the toy is missing: looked for /nowhere/toy; put the data of")
+    assert len(message.splitlines()) == 1
+
+
+def test_where_some_data_is_missing_the_rest_is_measured(run_hma, places):
+    ended = run_hma(
+        "run", "TOY", "--budget", "smoke", "--only", "*/ERM,*/HMA", *places, "--seeds", "1"
+    )
+    assert ended.code == 2
+    said = ended.err.splitlines()
+    assert sum(line.startswith("no data") for line in said) == 1
+    assert said[-1].startswith("hma: the toy is missing: looked for /nowhere/toy")
+    assert sum("done: TOY smoke" in line for line in said) == 4
+
+
+def test_ctrl_c_while_an_experiment_file_is_imported_ends_with_one_line(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import os, signal, time\n\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(5)\nexcept BaseException as error:  # as packages do that are imported\n"
+        "    raise ImportError('half imported') from error\n"
+    )
+    handled = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    asked = ["run", "slow", "--experiments", str(tmp_path), "--results", str(tmp_path / "results")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "hma", *asked], capture_output=True, text=True, preexec_fn=handled
+    )
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "hma: interrupted before anything was done\n"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hma.cli.audit import audit
 from hma.cli.explain import explain
 from hma.cli.memory import forget, memory, remember
 from hma.cli.option_problems import expect_usable, in_words
+from hma.cli.paper import paper
 from hma.cli.quickstart import quickstart
 from hma.cli.report import report
 from hma.cli.results import app as results
@@ -59,7 +60,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 COMMANDS = (
     *(quickstart, train_app, evaluate, predict, explain, audit, report),
     *(remember, forget, memory, suspects, serve),
-    *(tables, run_command, search, results, completion),
+    *(tables, run_command, paper, search, results, completion),
 )
 for command in COMMANDS:
     app.command(command, name=None if isinstance(command, App) else command.__name__)

@@ -28,6 +28,7 @@ class LineBoard:
     def __init__(self, console: Terminal) -> None:
         self.console = console
         self.count = self.total = 0
+        self.absent: set[str] = set()
 
     def begin(self, cells: int, waiting: int) -> None:
         """Say how much is done already."""
@@ -41,8 +42,12 @@ class LineBoard:
         """Say nothing."""
 
     def ended(self, event: "Ended") -> None:
-        """Say how the cell ended."""
-        if event.end == "busy":
+        """Say how the cell ended; that data is not there once for each task."""
+        if event.end == "busy" or event.cell.task in self.absent:
+            return
+        if event.end == "absent":
+            self.absent.add(event.cell.task)
+            self.say(f"{SIGNS[event.end]}: {event.cell.table} {event.cell.task}")
             return
         self.count += event.end == "done"
         line = f"[{self.count}/{self.total}] {SIGNS[event.end]}: {event.cell}"

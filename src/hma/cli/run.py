@@ -105,30 +105,33 @@ def run(
     with importing():
         from hma.cli.board import board_for_terminal
         from hma.cli.show import Terminal
-        from hma.paper.cells import absent_data
+        from hma.paper.cells import absent_data, said_once
         from hma.paper.cells import run as run_cells
         from hma.paper.experiment_files import experiments_folder, find_table
         from hma.paper.results import Results
 
     use_data_root(places)
-    found, file = find_table(experiments_folder(places.experiments), table)
-    cells = found.cells(budget, only, seeds, retired=False)
-    if not cells:
-        gone = {found.rows[cell.method].retired for cell in found.cells(budget, only, seeds)}
-        raise UserError(
-            f"{only} is no longer part of hma and can only be reported; check out commit "
-            f"{', '.join(sorted(gone))} to measure it, or choose another row"
-        )
-    results = Results(places.results)
-    measured = results.records(found, cells)  # refuses records of other settings before any work
+    with importing():  # experiment files and data import what they need
+        found, file = find_table(experiments_folder(places.experiments), table)
+        cells = found.cells(budget, only, seeds, retired=False)
+        if not cells:
+            gone = {found.rows[cell.method].retired for cell in found.cells(budget, only, seeds)}
+            raise UserError(
+                f"{only} is no longer part of hma and can only be reported; check out commit "
+                f"{', '.join(sorted(gone))} to measure it, or choose another row"
+            )
+        results = Results(places.results)
+        measured = results.records(found, cells)  # refuses records of other settings before work
+        waiting = [cell for cell in cells if cell not in measured]
+        absent = absent_data(found, waiting) if ray is None else {}  # a cluster has its own data
     console = Terminal()
     console.say(f"{found.key}, budget {budget}: {found.budget(budget).what}")
-    if len(measured) == len(cells):
+    if not waiting:
         console.say(f"all {len(cells)} cells are measured; hma report {found.key}")
         return
+    if all(cell.task in absent for cell in waiting):
+        raise UserError(said_once(absent))
     pool = _pool(ray, workers, file, results)
-    waiting = [cell for cell in cells if cell not in measured]
-    absent = absent_data(found, waiting) if ray is None else {}  # a cluster has data of its own
     outcome = run_cells(cells, results, pool, board_for_terminal(), absent=absent)
     _conclude(outcome, results, console, f"hma report {found.key} --budget {budget}")
 
@@ -153,6 +156,8 @@ def _conclude(outcome: "Outcome", results: "Results", console: "Terminal", then:
     if outcome.stopped is not None:
         raise Interrupted("stopped; the same command goes on", outcome.stopped)
     if outcome.absent:
-        raise UserError("; ".join(dict.fromkeys(outcome.absent.values())))
+        from hma.paper.cells import said_once
+
+        raise UserError(said_once(outcome.absent))
     if outcome.failed:
         sys.exit(1)

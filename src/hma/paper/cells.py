@@ -164,6 +164,21 @@ def absent_data(table: Table, cells: Iterable[Cell]) -> dict[str, str]:
     return absent
 
 
+def said_once(absent: Mapping[str, str]) -> str:
+    """Return what to do about tasks whose data is not there, in full for the first of them.
+
+    Args:
+        absent: Task -> what is missing and how to get it.
+
+    Example:
+        >>> print(said_once({"A": "A is missing: put it there", "B": "B is missing: put it there"}))
+        A is missing: put it there (the data of B is missing too)
+    """
+    first, *others = dict.fromkeys(absent.values())
+    left = [task for task, message in absent.items() if message in others]
+    return f"{first} (the data of {', '.join(left)} is missing too)" if left else first
+
+
 def error_line(error: Exception) -> str:
     """Return an error in one line: the message of a user's mistake, else kind and message."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hma.attention.config import ABLATIONS, HMAConfig
 from hma.data import Task
@@ -125,6 +125,8 @@ class Row:
         keep_weights: Whether the weights are kept beside the record.
         retired: Instead of ``build``: the commit at which a method was measured that is no longer
             part of the package. Its records are shown, and never made again.
+        instead_of: Of a retired row: the row of today whose published numbers it is compared with
+            where that one is not measured.
     """
 
     build: Callable[..., Method] | None = None
@@ -137,6 +139,7 @@ class Row:
     measure: Measure | None = None
     keep_weights: bool = False
     retired: str = ""
+    instead_of: str = ""
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
         """Return the row with other settings; names that are no setting are of the recipe."""
@@ -160,6 +163,8 @@ class Budget:
         tasks, methods: Patterns of what is run; ``*`` for all. ``TASK/METHOD`` among the methods
             is a row of some tasks only.
         problems: Columns that have other data or another backbone under this budget, by task.
+        differs: Of a whole protocol: what is not the paper's all the same, such as other data, so
+            that no number of it is a published one.
     """
 
     what: str
@@ -171,6 +176,38 @@ class Budget:
     tasks: tuple[str, ...] = ("*",)
     methods: tuple[str, ...] = ("*",)
     problems: Mapping[str, Problem] = field(default_factory=dict)
+    differs: str = ""
+
+
+Kind = Literal["more", "no more", "no less", "seen"]
+"""Of a claim: a row is better, is not, is no worse; or something is seen in a picture."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A sentence of the paper that records can speak for or against.
+
+    Tables that make the same claim are looked at together.
+
+    Args:
+        says: What the paper says.
+        where: In which part of it.
+        kind: What has to be so.
+        rows: Each row, and the one that it is compared with; of tables.
+        every: Whether it is said of every task, so that one task can refute it.
+        seen: Of a picture: name of the number that checks it, for a sweep how its reading begins.
+    """
+
+    says: str
+    where: str
+    kind: Kind = "more"
+    rows: tuple[tuple[str, str], ...] = ()
+    every: bool = False
+    seen: str = ""
+
+    def on(self, *rows: tuple[str, str]) -> "Claim":
+        """Return the claim for a table that calls the rows so."""
+        return replace(self, rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +326,8 @@ class Table:
         pictures: Drawn from what its records measure, see :mod:`hma.paper.table`.
         published_costs: Task -> row -> what the paper says it costs.
         page: Name of the document of its results, which tables may share; its key if not given.
+        claims: What the paper reads off it.
+        unmeasured: Why a column has no record: patterns of tasks -> the reason.
         recorded_key, recorded_names: What its records say, where that is not its key and the names
             of its rows: name of a row -> its name in records. Records keep what they say;
             :class:`hma.paper.results.Results` translates.
@@ -311,6 +350,8 @@ class Table:
     pictures: tuple[Picture, ...] = ()
     published_costs: Mapping[str, Mapping[str, PublishedCost]] = field(default_factory=dict)
     page: str | None = None
+    claims: tuple[Claim, ...] = ()
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
     recorded_key: str | None = None
     recorded_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -330,6 +371,8 @@ class Table:
         wanted = [("baseline", self.baseline), ("ranked", self.ranked or self.baseline)]
         wanted += [("ladders", name) for ladder in self.ladders for name in ladder.rows]
         wanted += [("pictures", name) for picture in self.pictures for name in picture.rows]
+        wanted += [("claims", name) for one in self.claims for pair in one.rows for name in pair]
+        wanted += [("instead_of", row.instead_of or self.baseline) for row in self.rows.values()]
         for kind, name in wanted:
             if name not in rows:
                 yield wrong_choice(kind, name, rows)
@@ -366,6 +409,8 @@ class Table:
         for name, row in self.rows.items():
             if sum(map(bool, (row.build, row.work, row.retired))) != 1:
                 yield f"row {name}: give it one of build, work and retired"
+            if row.instead_of and not row.retired:
+                yield f"row {name}: instead_of is for a retired row"
             if row.work is not None and (row.task or row.measure or row.keep_weights or row.search):
                 yield f"row {name}: task, measure, keep_weights and search are for one with build"
             for budget, one in self.budgets.items() if row.work is not None else ():

@@ -36,6 +36,7 @@ METHODS = {
     "asap": partial(asap, share=0.4),
     "ciga": partial(ciga, contrast=0.5),
     "cigav2": partial(ciga, contrast=0.5, spurious=1.0, reads="raw"),
+    "released": partial(ciga, contrast=0.5, spurious=1.0, contrasts="chosen", drift=True),
     "dir": partial(dir_, weight=0.1, variance=4.0),
 }
 RECIPE = Recipe(epochs=2, batch_size=9, lr=3e-3)
@@ -153,6 +154,7 @@ def test_every_setting_is_part_of_a_runs_identity(task):
         ciga(encoder), ciga(encoder, contrast=2.0), ciga(encoder, spurious=1.0),
         ciga(encoder, share=0.3), ciga(encoder, spurious=2.0), dir_(encoder),
         dir_(encoder, weight=1.0), dir_(encoder, variance=1.0), asap(encoder),
+        ciga(encoder, contrasts="chosen"), ciga(encoder, drift=True), ciga(encoder, head="linear"),
         asap(encoder, share=0.3), asap(encoder, dropout=0.1),
     ]  # fmt: skip
     found = [
@@ -194,6 +196,10 @@ def test_what_cannot_be_built_is_said_in_one_line(task):
         ciga(encoder)(replace(task, shape=(4, 0, 2)), 0)
     with pytest.raises(UserError, match="reads must be one of 'hidden', 'raw', got 'hiden'; did"):
         ciga(encoder, reads="hiden")
+    with pytest.raises(UserError, match="head must be one of 'hidden', 'linear', got 'hiden'; did"):
+        ciga(encoder, head="hiden")
+    with pytest.raises(UserError, match="contrasts must be one of 'predicted', 'chosen', got 'all"):
+        ciga(encoder, contrasts="all")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -229,20 +229,58 @@ def test_the_loss_of_ciga_is_risk_and_contrast_and_the_hinge(task, spurious):
     torch.testing.assert_close(found, expected)
 
 
-def test_the_rest_of_cigav2_teaches_the_chooser_and_moves_no_statistics(task):
-    learner = ciga(encoder, share=0.4, contrast=0.0, spurious=5.0)(task, 0)
-    plain = ciga(encoder, share=0.4, contrast=0.0)(task, 0)
+def parted(learner):
+    """Return what a batch of 12 teaches each weight of the module inside, and its statistics."""
+    inner = learner.module.inner
+    found = {name: one.grad for name, one in inner.named_parameters()}
+    running = {name: one for name, one in inner.named_buffers() if "running" in name}
+    return found, running
+
+
+@pytest.mark.parametrize("drift", [False, True])
+def test_the_rest_of_cigav2_teaches_nothing_but_its_own_head(task, drift):
+    learner = ciga(encoder, share=0.4, contrast=1.0, spurious=5.0, drift=drift)(task, 0)
+    plain = ciga(encoder, share=0.4, contrast=1.0)(task, 0)
     plain.module.inner.load_state_dict(learner.module.inner.state_dict())
+    for one in (learner, plain):
+        one.loss(task.train.batch(torch.arange(12))).backward()
+    (ours, statistics), (theirs, before) = parted(learner), parted(plain)
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=0, atol=0)
+    assert all(bool((one.grad != 0).any()) for one in learner.module.shortcut.parameters())
+    moved = {name for name, one in statistics.items() if not torch.equal(one, before[name])}
+    second = {name for name in statistics if "backbone.encoder" in name}
+    assert moved == (second if drift else set())
+
+
+@pytest.mark.parametrize("head", ["hidden", "linear"])
+def test_the_head_of_ciga_has_a_hidden_layer_of_twice_the_width(task, head):
+    module = ciga(encoder, head=head, spurious=1.0)(task, 0).module
+    shapes = [tuple(one.weight.shape) for one in module.inner.head.modules()
+              if isinstance(one, torch.nn.Linear)]  # fmt: skip
+    assert shapes == ([(16, 8), (3, 16)] if head == "hidden" else [(3, 8)])
+    assert [tuple(one.weight.shape) for one in module.shortcut[::2]] == [(16, 8), (3, 16)]
+
+
+@pytest.mark.parametrize("reads", ["hidden", "raw"])
+def test_what_the_chooser_says_of_kept_parts_is_summed_graph_by_graph(task, reads):
+    learner = ciga(
+        encoder, share=0.4, contrast=2.0, reads=reads, contrasts="chosen", head="linear"
+    )(task, 0)
+    module = learner.module.double()
     batch = task.train.batch(torch.arange(12))
-    gradients = [
-        torch.autograd.grad(one.loss(batch), one.module.subgraphs.score[0].weight)[0]
-        for one in (learner, plain)
-    ]
-    assert not torch.allclose(*gradients)
-    ours, theirs = (dict(one.module.inner.named_buffers()) for one in (learner, plain))
-    for name, value in theirs.items():
-        if "running" in name:
-            torch.testing.assert_close(ours[name], value, rtol=0, atol=0)
+    batch.x.x = batch.x.x.double()
+    found = learner.loss(batch)
+    subgraphs = module.subgraphs
+    hidden = subgraphs.chooser.nodes(batch.x).detach()
+    cut = subgraphs.cut(batch.x)
+    sums = torch.zeros(12, 8).double()
+    kept = {int(n) for n in batch.x.edge_index[:, cut.high].flatten()}
+    for node in kept:
+        sums[int(batch.x.batch[node])] += hidden[node]
+    torch.testing.assert_close(cut.chosen.detach(), sums)
+    risk = cross_entropy(module.inner.head(subgraphs.encoder(cut.kept)), batch.y)
+    assert found.item() == pytest.approx(risk.item() + 2 * contrast_by_hand(sums, batch.y))
 
 
 # ----------------------------------------------------------------------------------------- DIR
@@ -293,7 +331,7 @@ def test_the_loss_of_dir_is_its_parts_and_grows_with_the_epoch(task, seen, epoch
 
 def test_the_shortcut_of_dir_teaches_nothing_but_its_own_head(task):
     learner = dir_(encoder, share=0.4, weight=0.0)(task, 0)
-    plain = ciga(encoder, share=0.4, contrast=0.0)(task, 0)
+    plain = ciga(encoder, share=0.4, contrast=0.0, head="linear")(task, 0)
     plain.module.inner.load_state_dict(learner.module.inner.state_dict())
     batch = task.train.batch(torch.arange(12))
     learner.loss(batch).backward()
@@ -314,12 +352,26 @@ def test_asap_is_pygs_pooling_of_each_graph_by_itself(task):
               for graph in odd_graphs()]  # fmt: skip
     found = backbone(Batch.from_data_list(graphs))
     for place, graph in enumerate(graphs):
-        x, edges, _, _, kept = backbone.pool(
+        x, edges, weight, _, kept = backbone.pool(
             backbone.nodes.nodes(graph), graph.edge_index, torch.ones(graph.num_edges).double()
         )
         assert len(kept) == math.ceil(len(graph.x) / 2)
-        own = backbone.encoder(Data(x=x, edge_index=edges))
+        own = backbone.encoder(Data(x=x, edge_index=edges, edge_weight=weight))
         torch.testing.assert_close(found[place], own[0])
+
+
+def test_clusters_are_joined_by_the_weights_that_pyg_gives_them(task):
+    backbone = asap(encoder, share=0.5)(task, 0).module.backbone.eval()
+    read = []
+    backbone.encoder.register_forward_pre_hook(lambda module, given: read.append(given[0]))
+    batch = Batch.from_data_list(odd_graphs())
+    backbone(batch)
+    ones = torch.ones(batch.edge_index.shape[1])
+    hidden = backbone.nodes.nodes(batch)
+    _, edges, weight, _, _ = backbone.pool(hidden, batch.edge_index, ones, batch.batch)
+    assert torch.equal(read[0].edge_index, edges)
+    torch.testing.assert_close(read[0].edge_weight, weight)
+    assert not torch.equal(weight, torch.ones_like(weight))
 
 
 def test_asap_keeps_the_fittest_clusters_whatever_the_seed_and_learns_with_every_weight(task):

@@ -123,7 +123,9 @@ def pooled(climbs: Sequence[Climb]) -> dict[str, Interval]:
         having = [climb for climb in climbs if step in climb.steps]
         if having:
             value = fmean(climb.steps[step].value for climb in having)
-            found[step] = _interval(value, np.mean([climb.draws[step] for climb in having], axis=0))
+            found[step] = interval_of(
+                value, np.mean([climb.draws[step] for climb in having], axis=0)
+            )
     return found
 
 
@@ -155,14 +157,14 @@ def _climb(
     if ladder.layer_norm is not None and set(seeds) <= set(runs[ladder.layer_norm]):
         rungs["layer norm"] = (ladder.layer_norm, "alone")
     key = crc32(f"{where.table} {where.task} {ladder.plain}".encode())
-    values, drawn, rows = _drawn(runs, list(rungs.values()), seeds, metric, key)
+    values, draws_of_rungs, rows = drawn_scores(runs, list(rungs.values()), seeds, metric, key)
     places = {rung: place for place, rung in enumerate(rungs)}
     steps, draws = {}, {}
     for step, (upper, lower) in STEPS.items():
         if upper in rungs and lower in rungs:
-            draws[step] = drawn[places[upper]] - drawn[places[lower]]
+            draws[step] = draws_of_rungs[places[upper]] - draws_of_rungs[places[lower]]
             value = fmean(values[places[upper]]) - fmean(values[places[lower]])
-            steps[step] = _interval(value, draws[step])
+            steps[step] = interval_of(value, draws[step])
     return Climb(
         table=where.table,
         task=where.task,
@@ -176,12 +178,20 @@ def _climb(
     )
 
 
-def _drawn(
+def drawn_scores(
     runs: Runs, rungs: Sequence[tuple[str, str]], seeds: Sequence[int], metric: str, key: int
 ) -> tuple[Floats, Floats, int | None]:
     """Return scores ``(rungs, seeds)``, their means in resamples ``(rungs, R)``, and test rows.
 
-    Seeds are drawn again, and test rows too where records keep the answers about them.
+    Seeds are drawn again, and test rows too where records keep the answers about them; else there
+    are none.
+
+    Args:
+        runs: Row -> seed -> record.
+        rungs: What is scored: a row, and the context that it is asked in.
+        seeds: Those that all of these rows have.
+        metric: What is computed.
+        key: Decides the draws.
     """
     scale = POINTS if METRICS[metric].larger_is_better else -POINTS
     scores = np.array(
@@ -242,7 +252,8 @@ def _formulas(
     ]
 
 
-def _interval(value: float, draws: Floats) -> Interval:
+def interval_of(value: float, draws: Floats) -> Interval:
+    """Return a difference between the percentiles of its draws."""
     found = percentile_interval(value, draws.round(SETTLED))
     return Interval(settled(found.value), settled(found.low), settled(found.high))
 

@@ -21,6 +21,8 @@ from hma.paper.rivals.subgraph_encoder import Inner, expect_share, of_hidden, of
 class PooledEncoder(nn.Module):
     """Encode nodes, pool them to clusters by PyG's ``ASAPooling``, and encode the clusters.
 
+    Messages between clusters are weighted by what the pooling joins them with.
+
     Args:
         nodes: Gives features of nodes, as :class:`hma.backbones.GIN` does.
         encoder: Maps a batch of pooled graphs to ``(B, F)``.
@@ -52,11 +54,12 @@ class PooledEncoder(nn.Module):
         wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         ones = wide.new_ones(batch.edge_index.shape[1])  # of one dtype with the rest of the product
         with torch.autocast(hidden.device.type, enabled=False):
-            x, edges, _, cluster_of, _ = self.pool(wide, batch.edge_index, ones, graph_of)
+            x, edges, weight, cluster_of, _ = self.pool(wide, batch.edge_index, ones, graph_of)
+        weight = weight.detach()  # PyG makes it of a product that has no gradient
         counts = torch.zeros(graphs, dtype=torch.long, device=x.device)
         counts = counts.index_add(0, cluster_of, torch.ones_like(cluster_of))
         pooled = needed("torch_geometric.data", "ASAP", extra="graph").Batch(
-            x=x, edge_index=edges, batch=cluster_of, ptr=starts_of(counts)
+            x=x, edge_index=edges, edge_weight=weight, batch=cluster_of, ptr=starts_of(counts)
         )
         features: Tensor = self.encoder(pooled)
         return features

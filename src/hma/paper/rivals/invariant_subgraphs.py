@@ -1,8 +1,8 @@
 """CIGA and DIR: predict from a part of each graph, with a shortcut head on the rest."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, cast, final
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, NamedTuple, cast, final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hma.attention.contrast import batch_rows, contrast_of_batch
 from hma.checks import expect_number
 from hma.data import Batch, Task
-from hma.errors import UserError
+from hma.errors import UserError, wrong_choice
 from hma.memory.distributed import world_size
-from hma.methods.erm import erm
+from hma.methods.erm import Classifier, erm
 from hma.methods.learner import BackboneFactory, Learner, Method
 from hma.model import Output
 from hma.options.config import WEIGHT
@@ -21,13 +21,26 @@ from hma.paper.rivals.subgraph_encoder import Inner, Reads, SubgraphEncoder, cho
 from hma.paper.rivals.wrapping import WrappedLearner, WrappedModule
 from hma.targets import Number, Target
 
+Contrasts = Literal["predicted", "chosen"]
+"""What CIGA contrasts: features that are predicted from, or sums of the chooser's over nodes."""
+Head = Literal["hidden", "linear"]
+"""What CIGA predicts with."""
+HIDDEN = 2
+"""Width of a head's hidden layer, in widths of the encoder."""
+
 
 class OutputWithRest(NamedTuple):
-    """An ``Output`` of kept parts, with the logits of what is left of the graphs, ``(B, C)``."""
+    """An ``Output`` of kept parts, with what else a training step needs; None for what it does not.
+
+    Shape:
+        - ``rest``: logits of what is left of the graphs, ``(B, C)``.
+        - ``chosen``: sums of the chooser's features over the nodes of the kept parts, ``(B, W)``.
+    """
 
     logits: Tensor
     features: Tensor
-    rest: Tensor
+    rest: Tensor | None
+    chosen: Tensor | None
 
 
 def rest_of(output: Output) -> Tensor | None:
@@ -35,25 +48,38 @@ def rest_of(output: Output) -> Tensor | None:
     return getattr(output, "rest", None)
 
 
+def hidden_head(width: int, outputs: int) -> nn.Sequential:
+    """Return a head with one hidden layer, ``(F, 2 F, C)``."""
+    return nn.Sequential(
+        nn.Linear(width, HIDDEN * width), nn.ReLU(), nn.Linear(HIDDEN * width, outputs)
+    )
+
+
 class ShortcutModule(WrappedModule):
     """Lead a training batch through both of its parts; at test the kept part alone answers.
+
+    What the head on the rest reads has no gradient, so that it alone learns from it.
 
     Args:
         inner: Module of the method inside, on a :class:`SubgraphEncoder`.
         settings: What was asked for.
         outputs: Logits of the head on the rest, a network of one hidden layer; 0 for no head.
-        detached: Whether what the head reads has no gradient, so that it alone learns from it.
+        drift: Whether the rest moves the statistics that BatchNorm evaluates the kept part with.
+        contrasts: Whether a step is given the chooser's features of the kept parts too.
     """
 
-    def __init__(self, inner: nn.Module, settings: str, *, outputs: int, detached: bool) -> None:
+    def __init__(
+        self,
+        inner: nn.Module,
+        settings: str,
+        *,
+        outputs: int,
+        drift: bool = False,
+        contrasts: Contrasts = "predicted",
+    ) -> None:
         super().__init__(inner, settings)
-        width = self.subgraphs.feature_dim
-        self.detached = detached
-        self.shortcut = (
-            nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, outputs))
-            if outputs
-            else None
-        )
+        self.drift, self.contrasts = drift, contrasts
+        self.shortcut = hidden_head(self.subgraphs.feature_dim, outputs) if outputs else None
 
     @property
     def subgraphs(self) -> SubgraphEncoder:
@@ -62,15 +88,21 @@ class ShortcutModule(WrappedModule):
 
     def output(self, x: Any, features: Tensor | None = None, *more: Any) -> Output:
         """Return what the method inside gives; in training also the logits of the rest."""
-        if not self.training or self.shortcut is None or features is not None:
+        asked = self.shortcut is not None or self.contrasts == "chosen"
+        if not self.training or not asked or features is not None:
             return super().output(x, features, *more)
         encoder = self.subgraphs
         cut = encoder.cut(x)
-        output = super().output(x, encoder.encoder(cut.kept), *more)
-        learns = torch.is_grad_enabled() and not self.detached
-        with torch.set_grad_enabled(learns), _keep_statistics(encoder.encoder):
-            rest = encoder.encoder(cut.rest)  # (B, F)
-        made = OutputWithRest(output.logits, output.features, self.shortcut(rest))
+        kept = cut.kept
+        output = super().output(x, encoder.encoder(kept), *more)
+        rest = None
+        if self.shortcut is not None:
+            statistics = nullcontext() if self.drift else _keep_statistics(encoder.encoder)
+            with torch.no_grad(), statistics:
+                rest = encoder.encoder(cut.rest)  # (B, F)
+            rest = self.shortcut(rest)
+        chosen = cut.chosen if self.contrasts == "chosen" else None
+        made = OutputWithRest(output.logits, output.features, rest, chosen)
         return cast("Output", made)
 
 
@@ -180,20 +212,35 @@ class Ciga(SubgraphLearner):
         inner: Learner on a :class:`SubgraphEncoder`.
         contrast: What the contrast counts, CIGA's alpha.
         spurious: What the risk of the rest counts, CIGA's beta; 0 is CIGAv1.
+        contrasts: What is contrasted.
+        drift: Whether the rest moves BatchNorm's statistics.
     """
 
-    def __init__(self, inner: Learner, contrast: float, spurious: float) -> None:
+    def __init__(
+        self,
+        inner: Learner,
+        contrast: float,
+        spurious: float,
+        contrasts: Contrasts = "predicted",
+        drift: bool = False,
+    ) -> None:
         self.contrast, self.spurious = contrast, spurious
         settings = f"contrast={contrast}, spurious={spurious}"
+        if contrasts != "predicted" or drift:
+            settings += f", contrasts={contrasts!r}, drift={drift}"
         outputs = inner.target.outputs if spurious else 0
-        module = ShortcutModule(inner.module, settings, outputs=outputs, detached=False)
+        module = ShortcutModule(
+            inner.module, settings, outputs=outputs, drift=drift, contrasts=contrasts
+        )
         super().__init__(inner, module)
 
     def loss_of(self, output: Output, batch: Batch) -> Tensor:
         """Return the sum of all of them."""
         total = super().loss_of(output, batch)
         if self.contrast:
-            contrast = class_contrast(output.features, batch.y, self.target, batch.weight)
+            chosen = getattr(output, "chosen", None)
+            features = output.features if chosen is None else chosen
+            contrast = class_contrast(features, batch.y, self.target, batch.weight)
             total = total + self.contrast * contrast
         if (logits := rest_of(output)) is not None:
             self.expect_own_logits(output, batch)
@@ -211,6 +258,9 @@ def ciga(
     contrast: float = 1.0,
     spurious: float = 0.0,
     reads: Reads = "hidden",
+    head: Head = "hidden",
+    contrasts: Contrasts = "predicted",
+    drift: bool = False,
 ) -> Method:
     """Return the method that predicts from a part of each graph, chosen as CIGA does.
 
@@ -221,9 +271,18 @@ def ciga(
         contrast: What the contrast between the kept parts counts.
         spurious: What the risk of the rest counts: 0 is CIGAv1, above it CIGAv2.
         reads: Whether the second encoder reads what the first makes of the nodes, or the nodes.
+        head: Whether :func:`~hma.methods.erm` has a head of one hidden layer, ``(F, 2 F, C)``, as
+            in the authors' code, or its linear one; other methods keep their own.
+        contrasts: ``"predicted"`` for features that are predicted from; ``"chosen"`` for sums of
+            the chooser's features over the nodes of the kept part.
+        drift: Whether the rest moves the statistics that BatchNorm evaluates the kept part with,
+            as in the authors' code.
     """
     for name, value in (("contrast", contrast), ("spurious", spurious)):
         expect_number(name, value, WEIGHT)
+    for name, given, kind in (("head", head, Head), ("contrasts", contrasts, Contrasts)):
+        if given not in get_args(kind):
+            raise UserError(wrong_choice(name, given, get_args(kind)))
     method = inner(choose_subgraphs(backbone, share, reads))
 
     def build(task: Task, seed: int) -> Ciga:
@@ -232,9 +291,20 @@ def ciga(
                 f"contrast needs labels that rows can share, {task.name!r} has numbers; set "
                 "contrast=0"
             )
-        return Ciga(expect_subgraphs(method(task, seed)), contrast, spurious)
+        learner = expect_subgraphs(method(task, seed))
+        if head == "hidden":
+            _widen_heads(learner.module)
+        return Ciga(learner, contrast, spurious, contrasts, drift)
 
     return build
+
+
+def _widen_heads(module: nn.Module) -> None:
+    """Give every classifier inside a head with a hidden layer in place of its linear one."""
+    for part in module.modules():
+        if isinstance(part, Classifier) and isinstance(part.head, nn.Linear):
+            made = hidden_head(part.head.in_features, part.head.out_features)
+            cast("Any", part).head = made
 
 
 # ---------------------------------------------------------------------------------------------- DIR
@@ -282,7 +352,7 @@ class InterventionModule(ShortcutModule):
     rows: Tensor
 
     def __init__(self, inner: torch.nn.Module, settings: str, *, outputs: int) -> None:
-        super().__init__(inner, settings, outputs=outputs, detached=True)
+        super().__init__(inner, settings, outputs=outputs)
         self.register_buffer("rows", torch.zeros((), dtype=torch.long))
 
 

@@ -127,11 +127,13 @@ class Cut(NamedTuple):
 
     Shape:
         - ``batch``: the PyG batch; ``nodes`` ``(N, W)``: what is read of its nodes.
+        - ``hidden`` ``(N, W)``: what the chooser makes of them.
         - ``scores`` ``(E,)``: of its edges; ``high`` ``(E,)`` of bool: which are kept.
     """
 
     batch: Any
     nodes: Tensor
+    hidden: Tensor
     scores: Tensor
     high: Tensor
 
@@ -140,6 +142,14 @@ class Cut(NamedTuple):
         """What the edges that are kept span; each counts ``sigmoid(score)``."""
         weight = self.scores.sigmoid()
         return cut_out(self.batch, self.nodes, self.high, weight, edgeless=True)
+
+    @property
+    def chosen(self) -> Tensor:
+        """Sums of what the chooser makes of the nodes of the kept parts, ``(B, W)``."""
+        part = cut_out(self.batch, self.hidden, self.high, self.scores.sigmoid(), edgeless=True)
+        graphs = graphs_of(self.batch)[1]
+        sums: Tensor = part.x.new_zeros(graphs, part.x.shape[1])
+        return sums.index_add(0, part.batch, part.x)
 
     @property
     def rest(self) -> Any:
@@ -191,7 +201,7 @@ class SubgraphEncoder(nn.Module):
         scores = self.score(torch.cat([hidden[source], hidden[target]], dim=1))[:, 0]  # (E,)
         graph_of, graphs = graphs_of(batch)
         high = highest(scores, graph_of[source], graphs, self.share)
-        return Cut(batch, hidden if self.reads == "hidden" else batch.x, scores, high)
+        return Cut(batch, hidden if self.reads == "hidden" else batch.x, hidden, scores, high)
 
     def extra_repr(self) -> str:  # noqa: D102
         return f"share={self.share}, reads={self.reads!r}"
