@@ -33,7 +33,8 @@ ADDED_TO = (
     (sections, "SECTIONS"),
 )
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-READ = [*RUN, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+ABOUT = ("CONTRIBUTING", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT", "RELEASE")
+READ = [*RUN, *(ROOT / f"{name}.md" for name in ABOUT)]
 
 FENCE = re.compile(r"^```(?P<tags>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
