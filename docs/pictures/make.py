@@ -78,6 +78,7 @@ def keep_flower(tab: Page, folder: Path) -> None:
     network = ["--backbone", "timm:tf_efficientnet_lite0", "--weights", str(weights)]
     hma("train", str(folder / "flowers"), *network, "--freeze-backbone", "-o", run, "--no-report")
     hma("explain", run, str(folder / "new"), "--index", "0", "-o", str(why))
+    tab.set_viewport_size({"width": 900, "height": 800})
     tab.goto(why.as_uri())
     shares = "node => node.querySelector('h2')?.textContent === 'Shares' || node.remove()"
     tab.locator("section").evaluate_all(f"nodes => nodes.forEach({shares})")
