@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -143,5 +144,26 @@ def test_another_failure_is_raised_as_it_is(install, line, error, message):
 
 def test_a_missing_torchvision_names_the_vision_extra(install):
     install("raise ModuleNotFoundError('No module named torchvision', name='torchvision')")
-    with pytest.raises(ImportError, match=r"not installed; .* pip install 'hma-torch\[vision\]'$"):
+    with pytest.raises(ImportError, match=r"not installed; .* pip install .*\[vision\]'$"):
         ensure_torchvision()
+
+
+def test_a_checkout_is_named_by_its_folder_in_the_command_that_adds_an_extra():
+    checkout = Path(__file__).parent.parent
+    assert extras.install_command("graph") == f"pip install -e '{checkout}[graph]'"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_wheel_is_named_by_its_file_while_that_is_there(kept, tmp_path, monkeypatch):
+    wheel = tmp_path / "a folder" / "hma_torch-1-py3-none-any.whl"
+    wheel.parent.mkdir()
+    if kept:
+        wheel.touch()
+    about = tmp_path / "site" / "hma_torch-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hma-torch\nVersion: 1\n")
+    (about / "direct_url.json").write_text(json.dumps({"url": wheel.as_uri(), "archive_info": {}}))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site" / "hma" / "extras.py"))
+    source = f" @ {wheel.as_uri()}" if kept else ""
+    assert extras.install_command("graph,cli") == f"pip install 'hma-torch[graph,cli]{source}'"

@@ -2,7 +2,7 @@
 
 import sys
 
-from hma.extras import importing
+from hma.extras import importing, install_command
 
 
 def main() -> None:
@@ -13,8 +13,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("hma"):
             raise
-        remedy = "pip install 'hma-torch[cli]'"
-        print(f"hma: the command line needs {error.name}: {remedy}", file=sys.stderr)
+        print(
+            f"hma: the command line needs {error.name}: {install_command('cli')}", file=sys.stderr
+        )
         sys.exit(2)
     run()
 

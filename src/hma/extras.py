@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import getsource
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +108,41 @@ def needed(module: str, purpose: str, *, extra: str | None = None) -> Any:
         if error.name != top:
             raise
         package = PACKAGES.get(top, top)
-        remedy = package if extra is None else f"'hma-torch[{extra}]'"
-        raise UserError(f"{purpose} needs {package}: pip install {remedy}") from error
+        remedy = f"pip install {package}" if extra is None else install_command(extra)
+        raise UserError(f"{purpose} needs {package}: {remedy}") from error
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this copy of hma, in the way it was installed.
+
+    A checkout is named by its folder, a wheel by its file while that is there, else the package.
+
+    Args:
+        extra: One of those of ``pyproject.toml``; several are separated by commas.
+    """
+    checkout = Path(__file__).parents[2]
+    project = checkout / "pyproject.toml"
+    if project.is_file() and 'name = "hma-torch"' in project.read_text(encoding="utf-8"):
+        return f"pip install -e '{checkout}[{extra}]'"
+    wheel = _wheel_file()
+    source = f" @ {wheel}" if wheel else ""
+    return f"pip install 'hma-torch[{extra}]{source}'"
+
+
+def _wheel_file() -> str | None:
+    """Return the address of the file that pip installed this copy from, if it is still there."""
+    import json  # these take a while, and seldom anybody asks
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        text = distribution("hma-torch").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    address = json.loads(text)["url"] if text else ""
+    is_there = address.endswith(".whl") and Path(url2pathname(urlsplit(address).path)).is_file()
+    return address if is_there else None
 
 
 def needed_beside_torchvision(module: str, purpose: str, *, extra: str | None = None) -> Any:
@@ -147,7 +181,7 @@ def ensure_torchvision() -> None:
             raise
         raise ImportError(
             "torchvision is not installed; it comes with the vision extra: "
-            "pip install 'hma-torch[vision]'",
+            + install_command("vision"),
             name="torchvision",
         ) from error
     except RuntimeError as error:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from hma.extras import install_command
+
 WITHOUT_CYCLOPTS = (
     "import sys; sys.modules['cyclopts'] = None; from hma.__main__ import main; main()"
 )
@@ -29,4 +31,4 @@ def test_an_unknown_command_exits_with_2_and_no_traceback():
 def test_without_its_extra_it_names_the_remedy():
     found = hma(code=WITHOUT_CYCLOPTS)
     assert found.returncode == 2
-    assert found.stderr == "hma: the command line needs cyclopts: pip install 'hma-torch[cli]'\n"
+    assert found.stderr == f"hma: the command line needs cyclopts: {install_command('cli')}\n"

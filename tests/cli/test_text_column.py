@@ -79,3 +79,11 @@ def test_every_command_reads_the_table_as_training_did(folder, run, run_hma, ref
     assert ended.code == 0, ended.err
     assert "caf\u00c3" not in ended.out
     assert "is not written in UTF-8" in refuses(*asked, "--encoding", "utf-8")
+
+
+def test_the_encoding_of_a_table_is_guessed_and_said(tmp_path, run_hma):
+    (tmp_path / "a.csv").write_text("größe,y\n1,a\n2,b\n", encoding="latin-1")
+    ended = run_hma("train", tmp_path / "a.csv", "--target", "z")
+    assert "is not UTF-8, read as latin-1; else name --encoding" in " ".join(ended.out.split())
+    assert ended.code == 2
+    assert "it has 'größe', 'y'" in ended.err  # and it is read so

@@ -12,6 +12,7 @@ import torch
 
 from hma.data import BUILTINS, PreparationOptions, builtin, is_builtin, open_source, stream
 from hma.data.preparation import Selection
+from hma.data.source import guess_encoding
 from hma.data.sources import MAY_BE
 from hma.data.table.preparation import TablePreparation
 from hma.errors import UserError
@@ -83,6 +84,37 @@ def test_a_file_that_is_not_utf_8_is_read_in_the_encoding_that_is_named(tmp_path
         open_source(tmp_path / name, encoding="latin-x")
     (tmp_path / name).write_text(rows[name], encoding="utf-8-sig")
     assert len(open_source(tmp_path / name, encoding="utf-8")) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "guess"),
+    [
+        ("é,1".encode(), None),
+        (b"plain,1", None),
+        ("é,1".encode("latin-1"), "latin-1"),
+        ("é,5 €".encode("cp1252"), "cp1252"),
+        ("é,1".encode("utf-16"), "utf-16"),
+        (b"\x00\xe9,1", None),
+        (b"\xe9,\x81", None),  # cp1252 has no sign for 0x81
+        (b"a" * (1 << 20) + "é,1".encode("latin-1"), "latin-1"),
+        (b"a" * ((1 << 20) - 1) + "é".encode(), None),  # a sign over the border of two parts
+    ],
+    ids=range(9),
+)
+def test_the_encoding_of_a_file_is_guessed(tmp_path, content, guess):
+    (tmp_path / "a.csv").write_bytes(content)
+    assert guess_encoding(tmp_path / "a.csv") == guess
+
+
+def test_a_table_of_names_alone_or_without_names_says_what_is_missing(tmp_path):
+    (tmp_path / "names.csv").write_text("a,b,y\n")
+    with pytest.raises(UserError, match=r"names.csv has names of columns \('a', 'b', 'y'\) and no"):
+        len(open_source(tmp_path / "names.csv", target="y").labels)
+    (tmp_path / "rows.csv").write_text("0.5,1,big\n0.7,2,small\n")
+    with pytest.raises(
+        UserError, match=r"no column 'y'; is its first line a row\? Then put a line"
+    ):
+        open_source(tmp_path / "rows.csv", target="y")
 
 
 def test_a_column_of_texts_is_that_of_a_table_that_has_it(tmp_path):

@@ -1,6 +1,6 @@
 """``hma train``: from data to a run folder with model, record and report."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ from hma.vote.config import VoteConfig
 
 if TYPE_CHECKING:
     from hma.cli.show import Terminal
-    from hma.runs import SeveralRuns
+    from hma.runs import RunOptions, SeveralRuns
     from hma.training import Progress
 
 
@@ -194,6 +194,9 @@ def train(
         **vars(backbone),
     )
     terminal = Terminal()
+    if guess := _guess_encoding(options):
+        options = replace(options, encoding=guess[1])
+        terminal.say(f"note: {guess[0]} is not UTF-8, read as {guess[1]}; else name --encoding")
     folder = output_folder(output or Path("runs") / _run_name(source))
     progress = progress_for_terminal(lines=True)
     how: dict[str, Any] = {
@@ -219,6 +222,20 @@ def train(
             page = write_page(run, progress=progress, say=terminal.say)
             terminal.say(f"report: {page}")
     terminal.say(f"run folder: {folder}")
+
+
+def _guess_encoding(options: "RunOptions") -> tuple[str, str] | None:
+    """Return the first text file that is not UTF-8, and its likely encoding."""
+    from hma.data.source import guess_encoding
+    from hma.data.table.source import CSV_ENDINGS
+
+    if options.encoding is not None:
+        return None
+    for name in map(str, (options.source, options.validation, options.test)):
+        readable = name.lower().endswith((*CSV_ENDINGS, ".jsonl")) and not name.endswith(".gz")
+        if readable and Path(name).is_file() and (found := guess_encoding(Path(name))):
+            return name, found
+    return None
 
 
 def _show_seeds(

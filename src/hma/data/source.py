@@ -1,5 +1,6 @@
 """What a source is: rows of one kind, with or without labels, that can be shown to a person."""
 
+import codecs
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 UTF_8 = "utf-8-sig"
 """UTF-8, with or without the mark that some programs put in front."""
+CHARACTERS = 1 << 20
+"""Read at once where a whole file is looked at."""
 
 
 class Source(ABC):
@@ -148,6 +151,37 @@ def codec(encoding: str | None) -> str:
             f"got {encoding!r}"
         ) from error
     return encoding
+
+
+def guess_encoding(path: Path) -> str | None:
+    """Return the likely encoding of a text file that is not UTF-8; None for UTF-8 and for bytes.
+
+    Bytes 0x80 to 0x9f are signs such as the euro in cp1252 and nothing a person writes in latin-1.
+
+    Args:
+        path: The file.
+    """
+    with open(path, "rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+    try:
+        with open(path, encoding=UTF_8) as text:
+            while text.read(CHARACTERS):
+                pass
+        return None
+    except UnicodeDecodeError:
+        pass
+    seen: set[int] = set()
+    with open(path, "rb") as file:
+        while part := file.read(CHARACTERS):
+            seen |= {*part}
+    if seen.isdisjoint(range(0x80, 0xA0)):
+        return "latin-1" if 0 not in seen else None
+    try:
+        bytes(seen).decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    return "cp1252" if 0 not in seen else None
 
 
 def explain_encoding(path: Path, tried: str, error: UnicodeError) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hma.extras import install_command
 from hma.io.files import LOCK
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class HubMixin:
         except ImportError as error:
             raise FileNotFoundError(
                 f"name must be a directory, got {str(name)!r}, which does not exist; to load from "
-                "the hub instead: pip install 'hma-torch[hub]'"
+                f"the hub instead: {install_command('hub')}"
             ) from error
         return load(snapshot_download(str(name), **download), backbone)
 
@@ -72,7 +73,7 @@ class HubMixin:
         try:
             from huggingface_hub import HfApi
         except ImportError as error:
-            raise ImportError("push_to_hub needs: pip install 'hma-torch[hub]'") from error
+            raise ImportError(f"push_to_hub needs: {install_command('hub')}") from error
         api = HfApi(token=upload.pop("token", None))
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)

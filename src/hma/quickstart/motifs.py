@@ -4,6 +4,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from hma.extras import install_command
 from hma.quickstart.step import Found, Step
 from hma.report.numbers import percent
 from hma.runs import MIXTURE, PLAIN, Run, RunOptions, Which, title, train
@@ -28,9 +29,8 @@ def motifs(folder: Path, progress: Progress | None) -> Found:
         progress: Shows how far it is.
     """
     if not has_graphs():
-        return Found(
-            step=_step(folder, "left out: needs pip install 'hma-torch[graph]'", numbers={})
-        )
+        remedy = f"left out: needs {install_command('graph')}"
+        return Found(step=_step(folder, remedy, numbers={}))
     recipe = replace(UserRecipe(), epochs=EPOCHS).fixed()
     run = train(RunOptions(source=SOURCE, recipe=recipe), folder / FOLDER, progress=progress)
     scores = _scores(run)

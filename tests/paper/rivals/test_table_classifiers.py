@@ -10,7 +10,7 @@ from simple_cases import answered, class_task, fitted, floored
 
 from hma.data import InMemory
 from hma.errors import UserError
-from hma.extras import needed_beside_torchvision
+from hma.extras import install_command, needed_beside_torchvision
 from hma.methods.simple import NoSimpleRowError
 from hma.methods.simple.simple_row import LEAST_CHANCE
 from hma.paper.rivals import catboost, lightgbm, real_mlp, tabm, xgboost, xrfm
@@ -180,7 +180,7 @@ def test_without_its_package_a_line_names_the_extra(row, monkeypatch):
     with pytest.raises(UserError) as raised:
         fitted(method(), class_task(2))
     name = {"XRFM": "xRFM"}.get(row, row)
-    assert str(raised.value) == f"{name} needs {package}: pip install 'hma-torch[rivals]'"
+    assert str(raised.value) == f"{name} needs {package}: {install_command('rivals')}"
 
 
 @pytest.mark.parametrize("row", ["CatBoost", "XGBoost", "LightGBM"])

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hma.data.labels import CLASSES, LabelKind, expect_present, label_text, listed
+from hma.data.labels import CLASSES, LabelKind, expect_present, finite_number, label_text, listed
 from hma.data.source import Source, codec, explain_encoding
 from hma.data.table.columns import cells
 from hma.errors import UserError, reason
@@ -139,6 +139,11 @@ class TableFile(TableSource):
         held = "frame" in self.__dict__
         for chunk in [self.frame] if held else self.chunks(CHUNK):
             labels += self.chunk_labels(chunk, len(labels)) or []
+        if not labels:
+            raise UserError(
+                f"{self.path} has names of columns ({listed(self._names, 5)}) and no rows; "
+                "add rows below them"
+            )
         return labels
 
     @property
@@ -283,6 +288,8 @@ def show_cells(row: Mapping[str, Any]) -> str:
 def _explain_missing(name: str, names: Sequence[str]) -> str:
     near = get_close_matches(name, names, n=1)
     guess = f"; did you mean {near[0]!r}?" if near else ""
+    if any(finite_number(each) is not None for each in names):
+        guess += "; is its first line a row? Then put a line of names above it"
     return f"has no column {name!r}{guess}; it has {listed(names, 30)}"
 
 
