@@ -148,14 +148,6 @@ def test_text_labels_come_back_as_text(kind):
     np.testing.assert_array_equal(model.predict_proba(IRIS), numbers.predict_proba(IRIS))
 
 
-def test_columns_in_another_order_raise_scikit_learns_error():
-    table = load_iris(as_frame=True).data
-    model = MemoryClassifier(**FEW).fit(table, SPECIES)
-    assert model.feature_names_in_.tolist() == table.columns.tolist()
-    with pytest.raises(ValueError, match="Feature names must be in the same order"):
-        model.predict(table[table.columns[::-1]])
-
-
 def test_one_class_is_refused():
     with pytest.raises(UserError, match=r"y must hold at least 2 classes, got only one class: \[1"):
         MemoryClassifier().fit(IRIS, np.ones(150))

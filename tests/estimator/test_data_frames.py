@@ -117,7 +117,7 @@ class Frame:
         setattr(type(self), protocol, lambda self, *_, **__: getattr(table, protocol)(*_, **__))
 
 
-@pytest.mark.parametrize("protocol", ["to_pandas", "__arrow_c_stream__", "__dataframe__"])
+@pytest.mark.parametrize("protocol", ["to_pandas", "__arrow_c_stream__"])
 def test_frames_of_other_libraries_are_read_by_their_protocol(fitted, protocol):
     table = pa.Table.from_pandas(people(), preserve_index=False)
     given = type("Frame", (Frame,), {})(table, protocol)

@@ -20,8 +20,8 @@ CELLS = (str, Number, np.generic, date, time, timedelta, type(None))
 def frame_of(given: object) -> Frame | None:
     """Return a data frame of any library as one of pandas; None for what is no data frame.
 
-    Known are pandas, what converts itself by ``to_pandas`` (polars, pyarrow, cuDF) and what speaks
-    the protocols of Arrow or of the data-frame interchange.
+    Known are pandas, what converts itself by ``to_pandas`` (polars, pyarrow, cuDF) and what hands
+    itself over as Arrow does, by ``__arrow_c_stream__``.
     """
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(given, pandas.DataFrame):
@@ -31,9 +31,6 @@ def frame_of(given: object) -> Frame | None:
         return made if hasattr(made, "columns") else None
     if hasattr(given, "__arrow_c_stream__"):
         return needed("pyarrow", "reading such a data frame").table(given).to_pandas()
-    if hasattr(given, "__dataframe__"):
-        api = needed("pandas", "reading such a data frame").api
-        return api.interchange.from_dataframe(given)
     return None
 
 
@@ -68,9 +65,9 @@ def plain_cells(frame: Frame) -> Frame:
 
     Raises a :class:`CellTypeError` for cells that are neither text, number, date nor missing.
     """
-    types = needed("pandas", "reading a data frame").api.types
-    columns = {name: _plain_column(name, column, types) for name, column in frame.items()}
-    return frame.assign(**columns) if columns else frame
+    pandas = needed("pandas", "reading a data frame")
+    plain = {name: _plain_column(name, cells, pandas.api.types) for name, cells in frame.items()}
+    return pandas.DataFrame(plain, index=frame.index)
 
 
 def _plain_column(name: object, column: Series, types: Any) -> Series:
