@@ -148,14 +148,6 @@ def test_text_labels_come_back_as_text(kind):
     np.testing.assert_array_equal(model.predict_proba(IRIS), numbers.predict_proba(IRIS))
 
 
-def test_columns_in_another_order_raise_scikit_learns_error():
-    table = load_iris(as_frame=True).data
-    model = MemoryClassifier(**FEW).fit(table, SPECIES)
-    assert model.feature_names_in_.tolist() == table.columns.tolist()
-    with pytest.raises(ValueError, match="Feature names must be in the same order"):
-        model.predict(table[table.columns[::-1]])
-
-
 def test_one_class_is_refused():
     with pytest.raises(UserError, match=r"y must hold at least 2 classes, got only one class: \[1"):
         MemoryClassifier().fit(IRIS, np.ones(150))
@@ -270,7 +262,7 @@ def test_shares_sum_to_one_and_ids_are_training_rows(fitted):
 
 def test_what_is_remembered_of_a_row_is_made_from_that_row(fitted):
     memory = fitted.model_.memory_state()
-    x = fitted.scaler_.transform(IRIS[::2][memory.ids])
+    x = fitted.inputs_.scaler.transform(IRIS[::2][memory.ids])
     features = fitted.model_.backbone(torch.tensor(x))
     torch.testing.assert_close(memory.features, features, rtol=1e-4, atol=1e-5)
     assert sorted(memory.ids.tolist()) == list(range(75))
@@ -325,8 +317,8 @@ def test_standardisation_goes_on_over_chunks():
     model = MemoryClassifier(random_state=0)
     for rows in (slice(0, 40), slice(40, 150)):
         model.partial_fit(IRIS[rows], SPECIES[rows], classes=[0, 1, 2])
-    np.testing.assert_allclose(model.scaler_.mean_, IRIS.mean(axis=0))
-    np.testing.assert_allclose(model.scaler_.var_, IRIS.var(axis=0))
+    np.testing.assert_allclose(model.inputs_.scaler.mean_, IRIS.mean(axis=0))
+    np.testing.assert_allclose(model.inputs_.scaler.var_, IRIS.var(axis=0))
 
 
 @pytest.mark.parametrize(

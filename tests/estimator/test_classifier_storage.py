@@ -53,8 +53,8 @@ def test_a_loaded_classifier_is_the_saved_one(model, tmp_path):
     )
     assert loaded.loss_curve_ == model.loss_curve_
     assert loaded.validation_curve_ == model.validation_curve_
-    with pytest.raises(ValueError, match="Feature names must be in the same order"):
-        loaded.predict(TABLE[TABLE.columns[::-1]])
+    with pytest.raises(UserError, match="X has other columns than in fit: it lacks"):
+        loaded.predict(TABLE[TABLE.columns[1:]])
 
 
 def test_without_a_linear_part_none_is_loaded(tmp_path):

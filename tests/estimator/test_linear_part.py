@@ -87,7 +87,7 @@ def test_a_probability_is_the_mixture_of_both_parts():
     x, y = load_iris(return_X_y=True)
     model = MemoryClassifier(early_stopping=True, linear=True, **FEW).fit(x, y)
     whole, part = model.predict_proba(x), model.linear_
-    line = part.logits(torch.tensor(model.scaler_.transform(x))).softmax(1).numpy()
+    line = part.logits(torch.tensor(model.inputs_.scaler.transform(x))).softmax(1).numpy()
     model.linear_ = None
     share = float(part.share)
     np.testing.assert_allclose(whole, (1 - share) * model.predict_proba(x) + share * line)

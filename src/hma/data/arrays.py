@@ -24,7 +24,8 @@ from hma.data.labels import (
     listed,
 )
 from hma.data.source import array_fingerprint
-from hma.data.table.source import Frame, TableSource, describe_row
+from hma.data.table.columns import Frame
+from hma.data.table.source import TableSource, describe_row
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.options.run import Aim

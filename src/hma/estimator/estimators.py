@@ -1,4 +1,4 @@
-"""The classifier and the regressor for rows of numbers, as scikit-learn wants them."""
+"""The classifier and the regressor for rows of a table, as scikit-learn wants them."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,20 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 from torch import Tensor
 from torch.optim import Optimizer
 
 from hma.backbones.mlp import BinnedMLP
 from hma.errors import UserError
+from hma.estimator.inputs import (
+    GivenRows,
+    PreparedColumns,
+    fit_inputs,
+    read_labelled_rows,
+    read_rows,
+)
 from hma.estimator.learning import (
     Floats,
     TensorRows,
@@ -59,7 +60,7 @@ from hma.training.optimizer import make_optimizer
 
 
 class TableEstimator(TableOptions, ABC):
-    """Learn from rows of numbers by a network with a memory; a subclass says what a label is.
+    """Learn from rows of a table by a network with a memory; a subclass says what a label is.
 
     Args:
         backbone, hidden, ...: As those of :class:`hma.MemoryClassifier` and
@@ -68,7 +69,7 @@ class TableEstimator(TableOptions, ABC):
 
     n_features_in_: int
     model_: MemoryModel
-    scaler_: StandardScaler | None
+    inputs_: PreparedColumns | None
     linear_: LinearPart | None
     n_iter_: int
     loss_curve_: list[float]
@@ -82,8 +83,8 @@ class TableEstimator(TableOptions, ABC):
     # ------------------------------------------------------------------ what a label is
 
     @abstractmethod
-    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[Floats, NDArray[Any]]:  # noqa: N803
-        """Return rows and labels as arrays, or say what does not fit."""
+    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[GivenRows, NDArray[Any]]:  # noqa: N803
+        """Return rows as columns and labels as an array, or say what does not fit."""
 
     @abstractmethod
     def _encode_labels(self, y: NDArray[Any], weight: Floats) -> NDArray[Any]:
@@ -103,13 +104,14 @@ class TableEstimator(TableOptions, ABC):
         """Learn from rows, forgetting what was learned before.
 
         Args:
-            X: Numbers, ``(rows, features)``; an array, a list or a table of pandas.
+            X: Rows: an array or a list of numbers or words, or a data frame of pandas, polars or
+                pyarrow with words, dates, booleans and gaps.
             y: Label of each row.
             sample_weight: How much each row counts; None for 1.
         """
         training = training_of(type(self).__name__, self.get_params(deep=False))
         x, y = self._check_rows(X, y, reset=True)
-        weight = check_weights(sample_weight, x)
+        weight = check_weights(sample_weight, y)
         self._start(y[weight > 0])
         rows = self._rows(x, y, weight)
         fraction, recipe = training.validation_fraction, training.recipe
@@ -130,7 +132,7 @@ class TableEstimator(TableOptions, ABC):
         self._serve(model)
         return self
 
-    def _take_one_pass(self, x: Floats, y: NDArray[Any], weight: Floats) -> Self:
+    def _take_one_pass(self, x: GivenRows, y: NDArray[Any], weight: Floats) -> Self:
         """Go on from what was learned before, or begin."""
         training = training_of(type(self).__name__, self.get_params(deep=False))
         if self.early_stopping is True:
@@ -157,25 +159,25 @@ class TableEstimator(TableOptions, ABC):
         self._optimizer = None
         self.linear_ = None
         self.__dict__.pop("model_", None)
-        self.scaler_ = StandardScaler() if self.standardize else None
+        self.inputs_ = None
         self.n_iter_ = 0
         self.rows_seen_ = 0
         self._first_ids = {}
         self.loss_curve_ = []
         self.validation_curve_ = []
 
-    def _rows(self, x: Floats, y: NDArray[Any], weight: Floats) -> WeightedRows:
-        """Return the distinct rows, standardised, with ids that count on from earlier calls.
+    def _rows(self, x: GivenRows, y: NDArray[Any], weight: Floats) -> WeightedRows:
+        """Return the distinct rows, prepared, with ids that count on from earlier calls.
 
         A row that was there in an earlier call keeps its id, so that a memory holds it once.
         """
-        rows = join_copies(x, self._encode_labels(y, weight), weight)
-        new = (rows.ids + self.rows_seen_).tolist()
+        rows = join_copies(x.keys(), self._encode_labels(y, weight), weight)
+        given, places = x.at(rows.ids), rows.ids
+        new = (places + self.rows_seen_).tolist()
         ids = [self._first_ids.setdefault(*one) for one in zip(rows.digests(), new, strict=True)]
-        rows = rows._replace(ids=np.array(ids))
-        if self.scaler_ is not None:
-            self.scaler_.partial_fit(rows.x, sample_weight=rows.weight)
-            rows = rows._replace(x=self.scaler_.transform(rows.x))
+        before = self.inputs_ or fit_inputs(given, places, standardize=self.standardize)
+        self.inputs_ = before.learn(given, places, rows.weight)
+        rows = rows._replace(ids=np.array(ids), x=self.inputs_.values(given, places))
         self.rows_seen_ += len(x)
         return self._weigh(rows)
 
@@ -190,10 +192,11 @@ class TableEstimator(TableOptions, ABC):
     def _build(self, rows: WeightedRows) -> MemoryModel:
         """Return a new model."""
         torch.manual_seed(self._seed)
-        backbone = backbone_of(self.backbone, self.hidden, self.n_features_in_).to(self._device)
+        inputs = rows.x.shape[1]
+        backbone = backbone_of(self.backbone, self.hidden, inputs).to(self._device)
         if self.backbone is None and isinstance(backbone, BinnedMLP):
             backbone.fit(torch.from_numpy(rows.x))
-        width = width_of(backbone, self.n_features_in_, self._device)
+        width = width_of(backbone, inputs, self._device)
         config = config_of(self.get_params(deep=False), width)
         model = memory_model(backbone, config, self._target(rows), width)
         return model.to(self._device)
@@ -251,11 +254,20 @@ class TableEstimator(TableOptions, ABC):
 
     def _inputs(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self, "model_")
-        x = validate_data(self, X, dtype=np.float64, reset=False)
-        if self.scaler_ is not None:
-            x = self.scaler_.transform(x)
+        assert self.inputs_ is not None
+        x = self.inputs_.values(read_rows(self, X, reset=False))
         weight = self.model_.head.weight
         return torch.tensor(x, dtype=weight.dtype, device=weight.device)
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that gaps and words are fine.
+
+        Not ``string``: scikit-learn then wants a cell of any type accepted.
+        """
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
 
     # ------------------------------------------------------------------ files
 
@@ -287,7 +299,7 @@ class TableEstimator(TableOptions, ABC):
 
 @final
 class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """Classify rows of numbers by a small network with a memory of the rows it was trained on.
+    """Classify rows of a table by a small network with a memory of the rows it was trained on.
 
     A row of weight 0 counts as absent and a row of weight 2 as there twice; the order of rows
     does not matter. The same ``random_state`` gives the same model bit by bit, and torch's own
@@ -297,9 +309,10 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     missing; ``classes_`` then numbers the labels.
 
     Args:
-        backbone: A torch module that maps ``(B, features)`` to ``(B, F)``, copied before it is
-            trained; a function from the number of input features to one; or None for an MLP
-            of numbers in bins, :func:`hma.backbones.binned_mlp`.
+        backbone: A torch module that maps prepared rows ``(B, inputs)`` to ``(B, F)``, copied
+            before it is trained; a function from the number of inputs to one; or None for an MLP of
+            numbers in bins, :func:`hma.backbones.binned_mlp`. A column of numbers is one input, and
+            so are its gaps and each word of a column.
         hidden: Widths of the MLP's hidden layers, where ``backbone`` is None.
         memory: 'vote' lets the training rows nearest to a row vote for their labels
             (:class:`hma.VotingMemory`); 'hma' is the paper's attention over a queue, slots and the
@@ -332,7 +345,8 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         linear: Fit logistic regression (of numbers ridge regression) too, and mix it in as far as
             the rows held out trust it; half and half without such rows.
         class_weight: Weight of each class: a dict, 'balanced', or None for 1.
-        standardize: Bring every column to mean 0 and variance 1 first.
+        standardize: Bring every column of numbers to mean 0 and variance 1; where not, numbers stay
+            as they are and a missing one is 0. Words are one-hot and dates standardised either way.
         random_state: Seed, ``numpy.random.RandomState`` or None.
         verbose: Print a line after each epoch.
         device: Where to compute, such as 'cpu' or 'cuda'.
@@ -401,7 +415,7 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         """Take one pass over some more rows, going on from what was learned before.
 
         Args:
-            X: Numbers, ``(rows, features)``.
+            X: Rows, as for ``fit``; what a column is and which words it has, the first call says.
             y: Class of each row, or its labels.
             classes: All classes there will ever be; needed in the first call, and left out where
                 ``y`` has several labels.
@@ -417,7 +431,7 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         if first and classes is None and not several:
             raise UserError("classes must be given in the first call of partial_fit")
         x, y = self._check_rows(X, y, reset=first)
-        weight = check_weights(sample_weight, x)
+        weight = check_weights(sample_weight, y)
         if first:
             self._start(y if several else np.unique(classes))
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
@@ -427,14 +441,14 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             )
         return self._take_one_pass(x, y, weight)
 
-    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[Floats, NDArray[Any]]:  # noqa: N803
+    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[GivenRows, NDArray[Any]]:  # noqa: N803
         if not _has_several_labels(y):
-            x, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
+            x, y = read_labelled_rows(self, X, y, reset=reset)
             check_classification_targets(y)
             return x, y
-        x = validate_data(self, X, dtype=np.float64, reset=reset)
+        x = read_rows(self, X, reset=reset)
         y = check_array(y, dtype=np.float64, ensure_all_finite="allow-nan", input_name="y")
-        check_consistent_length(x, y)
+        check_consistent_length(np.empty(len(x)), y)
         outside = ~(np.isnan(y) | (y == 0) | (y == 1))
         if outside.any():
             raise UserError(
@@ -483,11 +497,6 @@ class MemoryClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def _target(self, rows: WeightedRows) -> Target:
         return (YesNo if self._several else Classes)(len(self.classes_))
 
-    def _note_refit(self, loss: float, _: float | None) -> None:
-        """Say what an epoch on all rows came to."""
-        if self.verbose:
-            print(f"all rows: loss {loss:.4f}", flush=True)
-
     def _serve(self, model: MemoryModel) -> None:
         super()._serve(model)
         self._several = isinstance(model.target, YesNo)
@@ -527,7 +536,7 @@ def _has_several_labels(y: Any) -> bool:
 
 @final
 class MemoryRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Predict a number from rows of numbers, with a memory of the rows it was trained on.
+    """Predict a number from rows of a table, with a memory of the rows it was trained on.
 
     Options, weights of rows and ``random_state`` are those of :class:`hma.MemoryClassifier`; there
     are no classes to weigh. The loss is the squared error in units of the standard deviation.
@@ -546,20 +555,19 @@ class MemoryRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         The first call decides the unit of the loss: its ``y`` must vary.
 
         Args:
-            X: Numbers, ``(rows, features)``.
+            X: Rows, as for ``fit``; what a column is and which words it has, the first call says.
             y: Number of each row.
             sample_weight: How much each row counts beside the others of this call.
         """
         first = not hasattr(self, "model_")
         x, y = self._check_rows(X, y, reset=first)
-        weight = check_weights(sample_weight, x)
+        weight = check_weights(sample_weight, y)
         if first:
             self._start(y[weight > 0])
         return self._take_one_pass(x, y, weight)
 
-    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[Floats, NDArray[Any]]:  # noqa: N803
-        x, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=reset)
-        return x, y
+    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[GivenRows, NDArray[Any]]:  # noqa: N803
+        return read_labelled_rows(self, X, y, reset=reset, y_numeric=True)
 
     def _start(self, y: NDArray[Any]) -> None:
         if (y == y[0]).all():

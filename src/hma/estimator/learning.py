@@ -59,9 +59,9 @@ class WeightedRows(NamedTuple):
             yield blake2b(x.tobytes() + label.tobytes(), digest_size=16).digest()
 
 
-def check_weights(sample_weight: Any, x: Floats) -> Floats:
-    """Return one weight of at least 0 per row of ``x``, not all of them 0; 1 for None."""
-    weight: Floats = _check_sample_weight(sample_weight, x, dtype=np.float64)
+def check_weights(sample_weight: Any, labels: NDArray[Any]) -> Floats:
+    """Return one weight of at least 0 for each of the labels, not all of them 0; 1 for None."""
+    weight: Floats = _check_sample_weight(sample_weight, labels, dtype=np.float64)
     if (weight < 0).any():
         first = int(np.flatnonzero(weight < 0)[0])
         raise UserError(

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 
+from hma.data.table.columns import NumberColumn, column_from_json
 from hma.errors import UserError
+from hma.estimator.inputs import PreparedColumns
 from hma.estimator.linear_part import LinearPart
 from hma.estimator.options import backbone_of, device_of
 from hma.io.checkpoint import FORMAT, CheckpointError, hold_for_saving, read_description
@@ -36,6 +38,7 @@ SHAPE = {
     "classes": {"dtype": str, "names": list},
     "features": int,
     "feature_names": list[str] | None,
+    "columns": list[dict[str, Any]],
     "scaler": dict[str, list[float] | float] | None,
     "seed": int,
     "n_iter": int,
@@ -96,7 +99,8 @@ def _load(
             options["device"] = device
         classifier = kind(**options)
         _restore(classifier, description)
-        backbone = backbone_of(None, classifier.hidden, classifier.n_features_in_)
+        assert classifier.inputs_ is not None
+        backbone = backbone_of(None, classifier.hidden, classifier.inputs_.width)
     except UserError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -140,17 +144,16 @@ def _describe(classifier: "TableEstimator") -> dict[str, Any]:
             "whose code is not saved; use hma.save(classifier.model_, directory), or pickle"
         )
     names = getattr(classifier, "feature_names_in_", None)
-    scaler = classifier.scaler_
+    assert classifier.inputs_ is not None
+    columns, scaler = classifier.inputs_.columns, classifier.inputs_.scaler
     return {
         "format": FORMAT,
         "options": _options_to_json(classifier.get_params(deep=False)),
         "classes": _classes_to_json(getattr(classifier, "classes_", np.empty(0))),
         "features": classifier.n_features_in_,
         "feature_names": None if names is None else names.tolist(),
-        "scaler": None
-        if scaler is None
-        else {name: getattr(scaler, name).tolist() for name in SCALER}
-        | {"n_samples_seen_": np.asarray(scaler.n_samples_seen_).tolist()},
+        "columns": [column.to_json() for column in columns],
+        "scaler": None if scaler is None else _scaler_to_json(scaler),
         "seed": classifier._seed,
         "n_iter": classifier.n_iter_,
         "rows_seen": classifier.rows_seen_,
@@ -166,15 +169,14 @@ def _restore(classifier: "TableEstimator", description: dict[str, Any]) -> None:
     classifier.n_features_in_ = int(description["features"])
     if description["feature_names"] is not None:
         classifier.feature_names_in_ = np.array(description["feature_names"], dtype=object)
-    classifier.scaler_ = None
-    if description["scaler"] is not None:
-        classifier.scaler_ = StandardScaler()
-        for name in (*SCALER, "n_samples_seen_"):
-            setattr(classifier.scaler_, name, np.array(description["scaler"][name]))
-        widths = {len(getattr(classifier.scaler_, name)) for name in SCALER}
-        if widths != {classifier.n_features_in_}:
-            raise ValueError(f"the scaler must have {classifier.n_features_in_} features")
-        classifier.scaler_.n_features_in_ = classifier.n_features_in_
+    columns = tuple(map(column_from_json, description["columns"]))
+    if len(columns) != classifier.n_features_in_:
+        raise ValueError(f"it has {len(columns)} columns for {classifier.n_features_in_} features")
+    own = sum(isinstance(column, NumberColumn) for column in columns)
+    scaler = description["scaler"]
+    classifier.inputs_ = PreparedColumns(
+        columns, None if scaler is None else _scaler_from_json(scaler, own)
+    )
     classifier._device = device_of(classifier.device)
     classifier._optimizer = None
     classifier._seed = int(description["seed"])
@@ -182,6 +184,25 @@ def _restore(classifier: "TableEstimator", description: dict[str, Any]) -> None:
     classifier.rows_seen_ = int(description["rows_seen"])
     classifier.loss_curve_ = none_to_nan(description["loss_curve"])
     classifier.validation_curve_ = none_to_nan(description["validation_curve"])
+
+
+def _scaler_to_json(scaler: StandardScaler) -> dict[str, Any]:
+    if not hasattr(scaler, "mean_"):  # there are no numbers
+        return {}
+    seen = np.asarray(scaler.n_samples_seen_).tolist()
+    return {name: getattr(scaler, name).tolist() for name in SCALER} | {"n_samples_seen_": seen}
+
+
+def _scaler_from_json(values: dict[str, Any], features: int) -> StandardScaler:
+    scaler = StandardScaler()
+    if features == 0 and not values:
+        return scaler
+    for name in (*SCALER, "n_samples_seen_"):
+        setattr(scaler, name, np.array(values[name]))
+    if {len(getattr(scaler, name)) for name in SCALER} != {features}:
+        raise ValueError(f"the scaler must have {features} features")
+    scaler.n_features_in_ = features
+    return scaler
 
 
 def _classes_to_json(classes: NDArray[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -31,7 +32,10 @@ DAY, YEAR = 86400.0, 365.2425
 MONTHS = (6.5, math.sqrt((12**2 - 1) / 12))
 """Mean and deviation of the numbers of the months."""
 Series = Any
-"""A ``pandas.Series``; pandas carries no types."""
+"""A ``pandas.Series``, or an array of numbers with NaN where missing; pandas carries no types."""
+Frame = Any
+"""A ``pandas.DataFrame``, or a dictionary from the name of a column to its cells."""
+Values = NDArray[np.float32] | NDArray[np.float64]
 Floats = NDArray[np.float64]
 RowNumbers = NDArray[np.int64]
 
@@ -55,7 +59,7 @@ class Column(ABC):
         """Values per row."""
 
     @abstractmethod
-    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+    def write(self, column: Series, out: Values, rows: RowNumbers) -> None:
         """Write the values of the column into ``out``, ``(N, width)``, which holds zeros."""
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +112,7 @@ class DateColumn(Column):
         """Values per row."""
         return 12 + 2 * self.clock + self.indicator
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+    def write(self, column: Series, out: Values, rows: RowNumbers) -> None:
         """Write the values of the column into ``out``, ``(N, width)``, which holds zeros."""
         when = self._dates(column, rows)
         known = when.notna().to_numpy()
@@ -246,7 +250,7 @@ class NumberColumn(Column):
         """Values per row."""
         return 1 + self.indicator
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+    def write(self, column: Series, out: Values, rows: RowNumbers) -> None:
         """Write the values of the column into ``out``, ``(N, width)``."""
         values = numbers(self.name, column, rows)
         missing = np.isnan(values)
@@ -288,7 +292,7 @@ class CategoryColumn(Column):
         """Values per row."""
         return len(self.values) + self.missing
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+    def write(self, column: Series, out: Values, rows: RowNumbers) -> None:
         """Write the one-hot rows into ``out``, ``(N, width)``, which holds zeros."""
         pandas = needed("pandas", "reading a table")
         gone = column.isna().to_numpy()
@@ -310,13 +314,13 @@ class EmptyColumn(Column):
         """No values."""
         return 0
 
-    def write(self, column: Series, out: NDArray[np.float32], rows: RowNumbers) -> None:
+    def write(self, column: Series, out: Values, rows: RowNumbers) -> None:
         """Write nothing."""
 
 
 def fit_column(name: str, column: Series, rows: RowNumbers, options: PreparationOptions) -> Column:
     """Learn from training rows what a column is."""
-    known = column.dropna()
+    known = column[~np.isnan(column)] if isinstance(column, np.ndarray) else column.dropna()
     if len(known) == 0:
         return EmptyColumn(name)
     if name not in options.categorical:
@@ -331,6 +335,33 @@ def fit_column(name: str, column: Series, rows: RowNumbers, options: Preparation
     ranked = sorted(counts.index, key=lambda value: (-int(counts[value]), value))
     kept = sorted(ranked[: options.max_categories])
     return CategoryColumn(name, tuple(kept), len(known) < len(column), len(ranked) - len(kept))
+
+
+def fit_columns(
+    names: Sequence[str], frame: Frame, rows: RowNumbers, options: PreparationOptions
+) -> tuple[Column, ...]:
+    """Learn from training rows what each column is."""
+    return tuple(fit_column(name, frame[name], rows, options) for name in names)
+
+
+def width_of(columns: Sequence[Column]) -> int:
+    """Return how many values a row has, ``F``."""
+    return sum(column.width for column in columns)
+
+
+def write_columns(columns: Sequence[Column], frame: Frame, rows: RowNumbers, out: Values) -> None:
+    """Write the rows of a frame as numbers.
+
+    Args:
+        columns: What the columns are, as the training rows say.
+        frame: The rows.
+        rows: Their numbers in the table, for messages.
+        out: Zeros, ``(N, F)``.
+    """
+    first = 0
+    for column in columns:
+        column.write(frame[column.name], out[:, first : first + column.width], rows)
+        first += column.width
 
 
 COLUMNS: dict[str, type[Column]] = {
@@ -350,11 +381,14 @@ def column_from_json(values: dict[str, Any]) -> Column:
 def numbers(name: str, column: Series, rows: RowNumbers) -> Floats:
     """Return a column as float64, NaN where missing; raise if a text is not a number."""
     values = _as_numbers(column)
-    wrong = (np.isnan(values) & column.notna().to_numpy()) | np.isinf(values)
+    wrong = np.isinf(values)
+    if not isinstance(column, np.ndarray):
+        wrong |= np.isnan(values) & column.notna().to_numpy()
     if wrong.any():
         place = int(wrong.argmax())
+        said = str(np.asarray(column)[place])
         raise UserError(
-            f"column {name!r} has {str(column.iloc[place])!r} in row {rows[place]} (counted from "
+            f"column {name!r} has {said!r} in row {rows[place]} (counted from "
             f"0), as in {int(wrong.sum())} of {len(values)} rows, but it is a column of finite "
             "numbers; correct it or leave it empty"
         )
@@ -368,6 +402,8 @@ def are_numbers(known: Series) -> NDArray[np.bool_]:
 
 def _as_numbers(column: Series) -> Floats:
     """Return a column as float64, NaN where a cell is not a number; dates are not numbers."""
+    if isinstance(column, np.ndarray):
+        return column
     pandas = needed("pandas", "reading a table")
     if pandas.api.types.is_datetime64_any_dtype(column.dtype):
         return np.full(len(column), np.nan)

@@ -16,11 +16,14 @@ from hma.data.table.columns import (
     Column,
     DateColumn,
     EmptyColumn,
+    Frame,
     NumberColumn,
     column_from_json,
-    fit_column,
+    fit_columns,
+    width_of,
+    write_columns,
 )
-from hma.data.table.source import CHUNK, Frame, TableSource
+from hma.data.table.source import CHUNK, TableSource
 from hma.data.table.suspicious import suspicious
 from hma.data.task import Batch, InMemory
 from hma.errors import UserError
@@ -48,7 +51,7 @@ class TablePreparation(Preparation):
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of values in a row."""
-        return (sum(column.width for column in self.columns),)
+        return (width_of(self.columns),)
 
     def split(self, source: Source, places: Sequence[int] | None = None) -> InMemory:
         """Return rows of a table, in memory."""
@@ -78,11 +81,8 @@ class TablePreparation(Preparation):
             frame: The rows.
             rows: Their numbers in the table, for messages.
         """
-        out = np.zeros((len(frame), self.shape[0]), dtype=np.float32)
-        first = 0
-        for column in self.columns:
-            column.write(frame[column.name], out[:, first : first + column.width], rows)
-            first += column.width
+        out = np.zeros((len(frame), *self.shape), dtype=np.float32)
+        write_columns(self.columns, frame, rows, out)
         return out
 
     def _expect_fitting(self, source: Source) -> TableSource:
@@ -153,7 +153,7 @@ class TablePreparation(Preparation):
         places = np.asarray(rows.places)
         frame = table.frame.iloc[places]
         kept = [name for name in table.columns if name not in options.drop]
-        columns = tuple(fit_column(name, frame[name], places, options) for name in kept)
+        columns = fit_columns(kept, frame, places, options)
         dropped = tuple(dict.fromkeys(options.drop))
         preparation = cls(classes, table.target, columns, dropped, target=target)
         if preparation.shape == (0,):

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from hma.data.labels import CLASSES, LabelKind, expect_present, finite_number, label_text, listed
 from hma.data.source import Source, codec, explain_encoding
-from hma.data.table.columns import cells
+from hma.data.table.columns import Frame, cells
+from hma.data.table.frames import simplify
 from hma.errors import UserError, reason
 from hma.extras import needed
 from hma.io.files import file_sha256
@@ -23,8 +24,6 @@ SHOWN_COLUMNS = 3
 CSV_ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
 
-Frame = Any
-"""A ``pandas.DataFrame``; pandas carries no types."""
 MOST_UNKNOWN = 100
 """Columns that are named as ignored; a table with more of them is another table."""
 MOST_CELLS = 2**20
@@ -165,7 +164,7 @@ class TableFile(TableSource):
     def _parquet(self, rows: int) -> Iterator[Frame]:
         with needed("pyarrow.parquet", "reading Parquet").ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=rows):
-                chunk = _simplify(batch.to_pandas(), self.target)
+                chunk = simplify(batch.to_pandas(), self.target)
                 if lost := {*self.columns, *self.target} - set(chunk):
                     raise ValueError(f"its rows lack {listed(sorted(lost))} of its header")
                 yield chunk
@@ -291,23 +290,6 @@ def _explain_missing(name: str, names: Sequence[str]) -> str:
     if any(finite_number(each) is not None for each in names):
         guess += "; is its first line a row? Then put a line of names above it"
     return f"has no column {name!r}{guess}; it has {listed(names, 30)}"
-
-
-def _simplify(frame: Frame, target: Sequence[str]) -> Frame:
-    """Reduce the many types of Parquet to three: float64, dates, text with NaN where missing."""
-    pandas = needed("pandas", "reading Parquet")
-    types = pandas.api.types
-    columns = {}
-    for name, column in frame.items():
-        number = types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype)
-        if number and str(name) not in target:
-            values = column.to_numpy("float64", na_value=float("nan"))
-        elif types.is_datetime64_any_dtype(column.dtype) and str(name) not in target:
-            values = column.reset_index(drop=True)
-        else:
-            values = pandas.array([label_text(cell) for cell in cells(column)], dtype="str")
-        columns[str(name)] = values
-    return pandas.DataFrame(columns)
 
 
 class GivenTable(TableSource):

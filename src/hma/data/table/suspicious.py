@@ -15,6 +15,7 @@ from hma.data.table.columns import (
     CategoryColumn,
     Column,
     DateColumn,
+    Frame,
     NumberColumn,
     are_numbers,
     dates,
@@ -22,7 +23,7 @@ from hma.data.table.columns import (
     numbers,
     texts,
 )
-from hma.data.table.source import Frame, TableSource
+from hma.data.table.source import TableSource
 from hma.extras import needed
 
 FEWEST_ROWS = 20
