@@ -27,9 +27,18 @@ from hma.vote.added_classes import (
     pad_unseen_classes,
 )
 from hma.vote.config import VoteConfig
+from hma.vote.factor import fingerprints
 from hma.vote.learning import Settled, learn_memory
+from hma.vote.near import NearRows
 from hma.vote.read import VotingRead
-from hma.vote.solved import SolvedParts, SolvedRows, SolvedVote, solved_parts
+from hma.vote.solved import (
+    MOST_SOLVED,
+    NearParts,
+    SolvedParts,
+    SolvedRows,
+    SolvedVote,
+    solved_parts,
+)
 from hma.vote.views import TwoViews, with_key_view
 
 
@@ -229,7 +238,7 @@ class VotingMemory(MemoryModel):
 
     def _solved_parts(
         self, features: Tensor, places: Tensor, heard: Tensor
-    ) -> tuple[list[tuple[SolvedParts, Tensor]], Tensor, Tensor]:
+    ) -> tuple[list[tuple[SolvedParts | NearParts, Tensor]], Tensor, Tensor]:
         """Return what rows say that was solved for, what each counts by it, and all shares.
 
         Shape:
@@ -247,7 +256,7 @@ class VotingMemory(MemoryModel):
             parts = solved_parts(solved, rows, view, places, share)
             said = self.target.expected(solved.answer(view, rows))
             found.append((parts, share.view(-1, *[1] * (said.dim() - 1)) * said))
-            loud = parts.near * parts.values.abs().sum(dim=1)  # (B, N)
+            loud = parts.loudness().to(spoken)  # (B, N)
             least = torch.finfo(loud.dtype).tiny
             spoken = spoken + share[:, None] * loud / loud.sum(dim=1, keepdim=True).clamp(min=least)
         return found, spoken, shares
@@ -447,9 +456,7 @@ class VotingMemory(MemoryModel):
         heard = torch.stack([one[0].sum(dim=-1) for one in votes.shares]).sum(dim=0)  # (B,)
         held = self.real.queue.labels
         solved = [
-            vote.leave_one_out(rows, held[: len(rows.keys)], own)
-            if rows is not None and rows.direct
-            else None
+            None if rows is None else vote.leave_one_out(rows, held[: len(rows.keys)], own)
             for vote, rows in zip(self.solved, memories.solved, strict=True)
         ]
         return LeftOut(
@@ -487,7 +494,7 @@ class VotingMemory(MemoryModel):
 
     def solve(
         self, labels_of: Tensor | None = None, hidden: Tensor | None = None
-    ) -> Iterator[SolvedRows | None]:
+    ) -> Iterator[SolvedRows | NearRows | None]:
         """Yield what stored rows say in each view; None if it has no share, or rows are too many.
 
         Args:
@@ -504,11 +511,21 @@ class VotingMemory(MemoryModel):
         elif hidden is not None:
             of_each = pad(hidden, (0, max(0, held - hidden.shape[1])))[:, :held]
         labels = (queue.labels if labels_of is None else queue.labels[labels_of])[:held]
+        features, weight, names = queue.features[:held], queue.weight[:held], None
+        if not torch.compiler.is_compiling() and 0 < held <= MOST_SOLVED:
+            names = fingerprints(features, weight)
         for solved in self.solved:
             rows, asked = None, torch.compiler.is_compiling() or float(solved.share) > 0
             if asked:
-                view = self.view_of(solved, queue.features[:held])
-                rows = solved.rows(view, labels, there, queue.weight[:held])
+                rows = solved.rows(
+                    self.view_of(solved, features),
+                    labels,
+                    there,
+                    weight,
+                    names=names,
+                    behind=list(self.vote.parameters()) if solved.view == "keys" else (),
+                    keep=hidden is None,
+                )
             yield rows if rows is None or of_each is None else replace(rows, hidden=of_each)
 
     def _behind_memories(self) -> Iterator[Tensor]:
@@ -532,7 +549,7 @@ def exact_parts(
     slots: Tensor,
     places: Tensor,
     ways: Tensor,
-    solved: Sequence[tuple[SolvedParts, Tensor]] = (),
+    solved: Sequence[tuple[SolvedParts | NearParts, Tensor]] = (),
 ) -> ExactParts:
     r"""Return what predictions are made of.
 
