@@ -29,8 +29,8 @@ MOST_TRIED = 1000
 """Rows that settings are tried with."""
 WIDTHS = (0.3, 1.0)
 """Widths of the kernel that are tried first, in units of the inverse median squared distance."""
-PENALTIES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-MOST_WIDENED = 5
+PENALTIES = (0.03, 0.1, 0.3)
+MOST_WIDENED, MOST_PENALTIES = 5, 8
 """Widths and penalties that are tried beyond an end of the first, as long as the last one is the
 best."""
 SHARPNESS = (0.0, 4.0)
@@ -248,9 +248,9 @@ class SolvedVote(nn.Module):
                 loss, heat = self._sharpen(at_penalty(penalty), labels, counts)
                 return loss, Kernel(width, penalty, heat)
 
-            return min(_widen(PENALTIES, loss).values())
+            return min(_widen(PENALTIES, loss, MOST_PENALTIES).values())
 
-        return min(_widen(WIDTHS, best_with).values())[1]
+        return min(_widen(WIDTHS, best_with, MOST_WIDENED).values())[1]
 
     def _sharpen(self, scores: Tensor, labels: Tensor, counts: Tensor) -> tuple[float, float]:
         """Return the least loss of scores, and what they are multiplied with for it."""
@@ -335,6 +335,10 @@ class SolvedVote(nn.Module):
             factor = Factor.of(*own, self.gamma)
         return Solved(columns, places, factor, own[0])
 
+    def drop_solution(self) -> None:
+        """Solve for all rows again at the next call, whatever was solved for last."""
+        self._kept.clear()
+
     def logits(self, scores: Tensor, rows: SolvedRows | NearRows) -> Tensor:
         """Return what scores of rows come to, ``(B, O)`` to ``(B, outputs)``."""
         return self.target.from_scores(scores + self.prior, self.temperature, rows.known)
@@ -389,11 +393,11 @@ def _left_out(apart: Tensor, left: Tensor, counts: Tensor) -> LeftOutScores:
 
 
 def _widen(
-    values: Sequence[float], best_with: Callable[[float], tuple[float, Kernel]]
+    values: Sequence[float], best_with: Callable[[float], tuple[float, Kernel]], most: int
 ) -> dict[float, tuple[float, Kernel]]:
     """Return the losses with values, and with more beyond an end as long as it is the best."""
     tried = {value: best_with(value) for value in values}
-    for _ in range(MOST_WIDENED):
+    for _ in range(most):
         best = min(tried, key=lambda value: tried[value][0])
         if min(tried) < best < max(tried):
             break
