@@ -120,5 +120,6 @@ def test_the_memory_answers_the_same_after_rows_came_and_went():
 def test_rows_are_solved_for_near_a_query_up_to_a_number_and_not_at_all_beyond(monkeypatch):
     monkeypatch.setattr(solved, "MOST_SEARCHED", 30)
     vote, view, labels, there = made()
-    assert vote.rows(view, labels, there) is None
+    with pytest.warns(UserWarning, match="40 rows are too many for solved votes, which take up to"):
+        assert vote.rows(view, labels, there) is None
     assert isinstance(vote.rows(view[:30], labels[:30], there[:30]), NearRows)

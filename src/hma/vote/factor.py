@@ -250,9 +250,10 @@ class KeptFactors:
         """Keep factors for what decides about them."""
         self._held = [one.detach().clone() for one in behind], factors
 
-    def clear(self) -> None:
-        """Forget the factors."""
-        self._held = [], []
+    def clear(self) -> bool:
+        """Forget the factors, and return whether there were any."""
+        there, self._held = bool(self._held[1]), ([], [])
+        return there
 
 
 def _alike(first: Tensor, second: Tensor) -> bool:

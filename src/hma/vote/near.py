@@ -123,7 +123,8 @@ class NearRows:
             rows = has[..., columns.long().argmax()]  # (B, k)
             matrix = kernel * (rows[:, :, None] & rows[:, None])
             matrix.diagonal(dim1=1, dim2=2).copy_(1 + penalty)
-            found = torch.cholesky_solve(left * rows[..., None], torch.linalg.cholesky(matrix))
+            lower, _ = torch.linalg.cholesky_ex(matrix)  # a query with NaN says NaN, alone
+            found = torch.cholesky_solve(left * rows[..., None], lower)
             values = torch.where(columns, found, values)
         return Said(places, near, values)
 

@@ -1,11 +1,14 @@
 """Solved votes: stored rows say not their labels, but what makes all of them together right.
 
 :class:`SolvedVote` holds what was chosen once (width of the kernel, penalty, temperature, share).
-What each row says follows from the rows that are stored, and is solved for again when these change:
-a memory that was taught or made to forget rows is, to the last bit, one that always had the rest.
+What each row says follows from the rows that are stored. It is solved for when these change, by way
+of what was solved for last (:mod:`hma.vote.factor`): a memory that was taught or made to forget
+rows is, to rounding, one that always had the rest. Of many rows those near a query are solved for
+(:mod:`hma.vote.near`).
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +22,7 @@ from hma.metrics.losses import minimise
 from hma.targets import Target, YesNo
 from hma.vote.config import View
 from hma.vote.factor import Factor, KeptFactors, gaussian, squared_distances
-from hma.vote.near import NearRows, outputs_by_rows
+from hma.vote.near import NEAREST, NearRows, outputs_by_rows
 
 MOST_SOLVED = 4000
 """Rows that are solved for together; of more, those near each query are, for this query."""
@@ -184,7 +187,7 @@ class SolvedVote(nn.Module):
         self.register_buffer("prior", torch.zeros(target.wanted(target.unknown(0)).shape[1]))
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("spread", torch.ones(width))
-        self._kept = KeptFactors()
+        self._kept, self._said = KeptFactors(), False
 
     def place(self, view: Tensor) -> Tensor:
         """Return where rows lie, ``(N, E)``."""
@@ -289,6 +292,11 @@ class SolvedVote(nn.Module):
             keep: Whether to keep, with ``names``, what is solved for now.
         """
         if not 0 < len(view) <= MOST_SEARCHED:
+            self._say_once(
+                len(view),
+                f"{len(view):,} rows are too many for solved votes, which take up to "
+                f"{MOST_SEARCHED:,}: rows vote by their labels alone",
+            )
             return None
         keys = self.place(view)
         wanted = self.target.wanted(labels).double()  # (N, O)
@@ -298,7 +306,12 @@ class SolvedVote(nn.Module):
         penalty = (self.penalty.double() / _row_weights(view, weight)).clamp(min=LEAST_PENALTY)
         known = (wanted.nan_to_num() * there[:, None] > 0).any(dim=0) | (self.prior > 0)
         if len(view) > MOST_SOLVED:
-            self._kept.clear()
+            if self._kept.clear():
+                self._say_once(
+                    len(view),
+                    f"up to {MOST_SOLVED:,} rows are solved for together; there are "
+                    f"{len(view):,} now, so for each query the {NEAREST} nearest are",
+                )
             return NearRows(keys, left, has, known, self.gamma, penalty, gaps)
         behind = [self.gamma, self.penalty, self.centre, self.spread, *behind]
         held = [] if names is None else self._kept.get(behind)
@@ -334,6 +347,12 @@ class SolvedVote(nn.Module):
         else:
             factor = Factor.of(*own, self.gamma)
         return Solved(columns, places, factor, own[0])
+
+    def _say_once(self, count: int, line: str) -> None:
+        """Warn that rows have become too many for what was done with them."""
+        if count and not self._said and not torch.compiler.is_compiling():
+            warnings.warn(line, stacklevel=2)
+            self._said = True
 
     def drop_solution(self) -> None:
         """Solve for all rows again at the next call, whatever was solved for last."""

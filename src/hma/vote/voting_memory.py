@@ -29,9 +29,10 @@ from hma.vote.added_classes import (
 from hma.vote.config import VoteConfig
 from hma.vote.factor import fingerprints
 from hma.vote.learning import Settled, learn_memory
-from hma.vote.near import NearRows
+from hma.vote.near import NEAREST, NearRows
 from hma.vote.read import VotingRead
 from hma.vote.solved import (
+    MOST_SEARCHED,
     MOST_SOLVED,
     NearParts,
     SolvedParts,
@@ -379,8 +380,8 @@ class VotingMemory(MemoryModel):
     def forget(self, ids: Tensor) -> int:
         """Take the rows of these samples out of the memory; return how many there were.
 
-        Every read is then, to the last bit, that of a memory that never had them. What backbone,
-        head and keys learned from them stays.
+        Every read is then that of a memory that never had them: to the last bit where rows vote,
+        to rounding where they are solved for. What backbone, head and keys learned from them stays.
 
         Args:
             ids: Sample ids, as they were given to :meth:`remember`.
@@ -473,7 +474,10 @@ class VotingMemory(MemoryModel):
 
     def describe(self) -> str:
         """Return in words what kind of memory this is."""
-        also = " and say what was solved for" if self.solved else ""
+        held = 0 if self.real is None else int(self.real.queue.written)
+        also = " and say what was solved for" if self.solved and held <= MOST_SEARCHED else ""
+        if also and held > MOST_SOLVED:
+            also += f" ({NEAREST} near each query together)"
         return (
             f"rows near a query vote for their labels{also}, by keys of width "
             f"{self.config.key_dim:,}; they have {self.memory_share:.0%} of the answer, "
