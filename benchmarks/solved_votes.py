@@ -20,10 +20,10 @@ from hma.vote.solved import MOST_SOLVED
 from hma.vote.voting_memory import VotingMemory
 
 ROWS, QUICK_ROWS = (1000, 2000, 4000, 20_000, 100_000), (200,)
-WIDTH, CLASSES, REPEATS = 32, 10, 7
+WIDTH, CLASSES, REPEATS = 32, 10, 3
 TABLES = ("Glass", "Ionosphere", "PimaIndiansDiabetes2", "Vowel", "DNA")
 QUICK_SIZE = 40
-TIMES_TRAINED = 2
+TIMES_TRAINED = 1
 AIM_TRAINED = 2.0
 
 
