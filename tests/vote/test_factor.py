@@ -188,6 +188,7 @@ def test_rows_that_are_hidden_change_nothing_that_is_kept():
     assert model.solved[1]._kept._held[1][0] is kept
     model.forget(torch.arange(START)[hidden])
     torch.testing.assert_close(model(QUERIES), read, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(read, afresh(model)(QUERIES), rtol=1e-9, atol=1e-9)
     assert not torch.allclose(read, expected)
 
 
