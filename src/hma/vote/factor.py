@@ -200,7 +200,10 @@ class Factor:
         if not len(self.gone):
             return whole
         lost = self._columns[places]
-        return whole - (lost * torch.linalg.solve(self._columns[self.gone], lost.T).T).sum(dim=1)
+        found: Tensor = whole - (lost * torch.linalg.solve(self._columns[self.gone], lost.T).T).sum(
+            dim=1
+        )
+        return found
 
 
 def cholesky(
@@ -225,7 +228,8 @@ def cholesky(
     kernel.fill_diagonal_(1.0)
     kernel.diagonal().add_(penalty.double())
     lower: Tensor = torch.linalg.cholesky(kernel - less)
-    return lower.T.contiguous()
+    upper: Tensor = lower.T.contiguous()
+    return upper
 
 
 class KeptFactors:

@@ -404,7 +404,8 @@ def _left_out(apart: Tensor, left: Tensor, counts: Tensor) -> LeftOutScores:
             shrunk = 1 / (size.clamp(min=0) + penalty)
             values = vectors @ (shrunk[:, None] * inner)  # (N, O), over the root
             diagonal = root * (squares @ shrunk)[:, None]  # (N, 1), of the inverse, over it too
-            return left - values / diagonal
+            told: Tensor = left - values / diagonal
+            return told
 
         return with_penalty
 
@@ -473,32 +474,32 @@ class NearParts(NamedTuple):
 
     Shape:
         - ``near`` ``(B, k)`` and ``values`` ``(B, k, O)`` of the rows of each query; ``at``
-          ``(B, k)``: which of those named these are, ``count`` for one that is not; ``slope``
+          ``(B, k)``: which of those named these are, ``named`` for one that is not; ``slope``
           ``(B, O, O)``.
     """
 
     near: Tensor
     values: Tensor
     at: Tensor
-    count: int
+    named: int
     slope: Tensor
 
     def row(self, query: int) -> Tensor:
         """Return what each stored row put into one prediction, ``(N, O)``."""
         said = (self.near[query][:, None] * self.values[query]) @ self.slope[query].T  # (k, O)
-        every = said.new_zeros(self.count + 1, said.shape[1])
-        return every.index_add(0, self.at[query], said)[: self.count]
+        every = said.new_zeros(self.named + 1, said.shape[1])
+        return every.index_add(0, self.at[query], said)[: self.named]
 
     def total(self) -> Tensor:
         """Return what all stored rows put into each prediction, ``(B, O)``."""
-        near = self.near * (self.at < self.count)
+        near = self.near * (self.at < self.named)
         return torch.einsum("bk,bko,bpo->bp", near, self.values, self.slope)
 
     def loudness(self) -> Tensor:
         """Return how much each stored row says, whatever it is, ``(B, N)``."""
         loud = self.near * self.values.abs().sum(dim=2)  # (B, k)
-        every = loud.new_zeros(len(loud), self.count + 1)
-        return every.scatter_add(1, self.at, loud)[:, : self.count]
+        every = loud.new_zeros(len(loud), self.named + 1)
+        return every.scatter_add(1, self.at, loud)[:, : self.named]
 
     def times(self, share: float) -> "NearParts":
         """Return the parts of an answer that counts ``share``."""
