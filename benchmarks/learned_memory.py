@@ -1,6 +1,6 @@
 """Training with the default memory against training without, from rows to a finished model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -124,7 +124,12 @@ def _task(kind: Kind, x: Tensor, labels: Tensor, rows: int) -> Task:
 
 def _tables(quick: bool) -> Iterator[Task]:
     yield from map(synthetic_table, QUICK_SIZES if quick else SIZES)
-    for name in () if quick else REAL_TABLES:
+    yield from () if quick else real_tables(REAL_TABLES)
+
+
+def real_tables(names: Iterable[str]) -> Iterator[Task]:
+    """Yield tables under ``$HMA_DATA/tables``, prepared; those that are absent are left out."""
+    for name in names:
         path = data_folder() / "tables" / f"{name}.csv"
         if path.exists():
             options = RunOptions(source=str(path), target=("target",), seed=SEED)

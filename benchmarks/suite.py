@@ -18,6 +18,7 @@ from benchmarks.processes import processes
 from benchmarks.report import Report, Section
 from benchmarks.scaling import scaling
 from benchmarks.serving import serving
+from benchmarks.solved_votes import solved_votes, trained_with_solved_votes
 from hma.errors import UserError, wrong_choice
 from hma.training.cost import using_threads
 
@@ -32,6 +33,8 @@ BENCHMARKS: Mapping[str, Callable[[bool], Section]] = MappingProxyType(
         "linear": linear,
         "tables": trained_tables,
         "images": frozen_images,
+        "solved": solved_votes,
+        "solved-training": trained_with_solved_votes,
         "graphs": graph_steps,
         "augmentation": augmentation,
     }

@@ -10,6 +10,7 @@ from benchmarks.frozen_backbone import SETUPS
 from benchmarks.learned_memory import QUICK_SIZES
 from benchmarks.linear import QUICK_MEMORIES
 from benchmarks.scaling import QUICK_BATCHES, QUICK_OTHERS, QUICK_QUEUES
+from benchmarks.solved_votes import QUICK_ROWS
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +49,8 @@ def test_every_row_is_there(report):
         "linear": len(QUICK_MEMORIES),
         "tables": len(QUICK_SIZES),
         "images": 0 if section(report, "images").skipped else 1,
+        "solved": len(QUICK_ROWS),
+        "solved-training": 1,
         "graphs": 0 if section(report, "graphs").skipped else 1,
         "augmentation": 0 if section(report, "augmentation").skipped else 1,
     }

@@ -58,6 +58,13 @@ def taught(target, rows=ROWS, seed=0, solved="both", **options):
     return model, x, y
 
 
+@pytest.fixture(params=["all rows", "near rows"])
+def solver(request, monkeypatch):
+    """Solve for all rows together, or for those near a query: all of them, so that is the same."""
+    if request.param == "near rows":
+        monkeypatch.setattr(module, "MOST_SOLVED", 0)
+
+
 def solve_by_hand(keys, wanted, gamma, penalty):
     """Return what each row says, a column at a time, among the rows that have the label."""
     keys, wanted = np.asarray(keys), np.asarray(wanted)
@@ -81,7 +88,7 @@ def test_rows_say_what_kernel_ridge_regression_solves_for(target):
         np.testing.assert_allclose(rows.values, expected, atol=1e-9)
 
 
-def test_scores_are_those_of_scikit_learn():
+def test_scores_are_those_of_scikit_learn(solver):
     model, x, _ = taught(Classes(3))
     vote, rows = model.solved[1], list(model.solve())[1]
     wanted = (vote.target.wanted(model.real.queue.rows().labels) - vote.prior).numpy()
@@ -91,7 +98,7 @@ def test_scores_are_those_of_scikit_learn():
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_leave_one_out_is_what_the_other_rows_say(target):
+def test_leave_one_out_is_what_the_other_rows_say(target, solver):
     model, x, _ = taught(target)
     labels = model.real.queue.rows().labels
     for vote, rows in zip(model.solved, model.solve(), strict=True):
@@ -115,7 +122,7 @@ def refitted(model, x, y, kept):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_forgetting_equals_a_memory_that_never_had_the_rows(target):
+def test_forgetting_equals_a_memory_that_never_had_the_rows(target, solver):
     model, x, y = taught(target)
     kept = torch.arange(ROWS)[torch.arange(ROWS) % 4 != 1]
     expected = refitted(model, x, y, kept)
@@ -125,7 +132,7 @@ def test_forgetting_equals_a_memory_that_never_had_the_rows(target):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_teaching_equals_a_memory_that_always_had_the_rows(target):
+def test_teaching_equals_a_memory_that_always_had_the_rows(target, solver):
     model, x, y = taught(target)
     less = refitted(model, x, y, torch.arange(20))
     new = torch.randn(9, WIDTH).double()
@@ -135,7 +142,7 @@ def test_teaching_equals_a_memory_that_always_had_the_rows(target):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_hidden_rows_are_as_if_they_had_never_been_there(target):
+def test_hidden_rows_are_as_if_they_had_never_been_there(target, solver):
     model, x, y = taught(target)
     new = torch.randn(3, WIDTH).double()
     hidden = torch.zeros(3, ROWS, dtype=torch.bool)
@@ -147,7 +154,7 @@ def test_hidden_rows_are_as_if_they_had_never_been_there(target):
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_parts_of_rows_sum_to_the_answer(target):
+def test_parts_of_rows_sum_to_the_answer(target, solver):
     model, _, _ = taught(target)
     new = torch.randn(4, WIDTH).double()
     exact = hma.explain(model, new).exact
@@ -225,22 +232,7 @@ def test_a_given_kernel_is_taken_in_units_of_the_rows():
     )
 
 
-@pytest.mark.parametrize("penalty", [0.1, 3.0])
-def test_landmarks_among_all_rows_are_the_direct_solution(monkeypatch, penalty):
-    """With every row a landmark ``(K K + lambda K) A = K Y`` has the same answer."""
-    model, x, _ = taught(Classes(3))
-    vote = model.solved[1]
-    vote.penalty.fill_(penalty)
-    labels, there = model.real.queue.rows().labels, torch.ones(ROWS, dtype=torch.bool)
-    new = torch.randn(5, WIDTH).double()
-    expected = vote.rows(x, labels, there).scores(new)
-    monkeypatch.setattr(module, "MOST_SOLVED", ROWS - 1)
-    landmarks = vote.rows(x, labels, there)
-    assert not landmarks.direct
-    torch.testing.assert_close(landmarks.scores(new), expected, atol=1e-4, rtol=1e-4)
-
-
-def test_a_taught_class_is_answered_by_its_rows():
+def test_a_taught_class_is_answered_by_its_rows(solver):
     model, _, _ = taught(Classes(3))
     (new,) = model.add_classes(1)
     place = torch.full((4, WIDTH), 6.0).double() + torch.randn(4, WIDTH).double() / 10

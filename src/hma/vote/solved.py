@@ -1,12 +1,15 @@
 """Solved votes: stored rows say not their labels, but what makes all of them together right.
 
 :class:`SolvedVote` holds what was chosen once (width of the kernel, penalty, temperature, share).
-What each row says follows from the rows that are stored, and is solved for again when these change:
-a memory that was taught or made to forget rows is, to the last bit, one that always had the rest.
+What each row says follows from the rows that are stored. It is solved for when these change, by way
+of what was solved for last (:mod:`hma.vote.factor`): a memory that was taught or made to forget
+rows is, to rounding, one that always had the rest. Of many rows those near a query are solved for
+(:mod:`hma.vote.near`).
 """
 
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,24 +17,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hma.memory.blocks import MOST_DISTANCES, evenly_spaced, is_large
+from hma.memory.blocks import evenly_spaced
 from hma.metrics.losses import minimise
 from hma.targets import Target, YesNo
 from hma.vote.config import View
+from hma.vote.factor import Factor, KeptFactors, gaussian, squared_distances
+from hma.vote.near import NEAREST, NearRows, outputs_by_rows
 
 MOST_SOLVED = 4000
-"""Rows that are solved for directly; of more, so many landmarks speak, fitted to all rows."""
-LANDMARKS = 2000
+"""Rows that are solved for together; of more, those near each query are, for this query."""
+MOST_SEARCHED = 200_000
+"""Rows among which those near a query are looked for; of more, rows have their labels' vote."""
 MOST_TRIED = 1000
 """Rows that settings are tried with."""
 WIDTHS = (0.3, 1.0)
 """Widths of the kernel that are tried first, in units of the inverse median squared distance."""
-PENALTIES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-MOST_WIDENED = 5
-"""Widths that are tried beyond an end of :data:`WIDTHS`, as long as the last one is the best."""
+PENALTIES = (0.03, 0.1, 0.3)
+MOST_WIDENED, MOST_PENALTIES = 5, 8
+"""Widths and penalties that are tried beyond an end of the first, as long as the last one is the
+best."""
 SHARPNESS = (0.0, 4.0)
 """Bounds of the logarithm of what scores are multiplied with."""
-LEAST_SPREAD, LEAST_WEIGHT = 1e-6, 1e-8
+FEW_ROWS = 4
+"""Share of all rows, as 1 in so many, for which no whole matrix is inverted."""
+LEAST_SPREAD, LEAST_WEIGHT, LEAST_PENALTY = 1e-6, 1e-8, 1e-9
 
 
 class Kernel(NamedTuple):
@@ -52,8 +61,9 @@ class SolvedRows:
     Shape:
         - ``keys`` ``(N, E)``; ``values`` ``(N, O)``: zero for a row that does not speak; ``has``
           ``(N, O)``: which rows speak of what; ``known`` ``(O,)``: outputs that any row or the
-          prior names; ``penalty`` ``(N,)``: less for a row that counts more; ``gaps``: whether
-          labels may have some.
+          prior names; ``gamma`` ``()``.
+        - ``solved``: for outputs that the same rows have, ``(O,)`` of bool: where these rows are,
+          ``(n,)``, and their factor.
         - ``hidden`` ``(B, N)``: rows that a query does without; None for none.
     """
 
@@ -62,14 +72,8 @@ class SolvedRows:
     has: Tensor
     known: Tensor
     gamma: Tensor
-    penalty: Tensor
-    gaps: bool
+    solved: "list[Solved]"
     hidden: Tensor | None = None
-
-    @property
-    def direct(self) -> bool:
-        """Whether every row speaks, not landmarks alone."""
-        return len(self.keys) <= MOST_SOLVED
 
     @cached_property
     def inverses(self) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -82,23 +86,18 @@ class SolvedRows:
               stand apart.
         """
         found = []
-        for columns, rows in _outputs_by_rows(self.has, self.gaps):
-            factor = _factor(self.keys, rows, self.gamma, self.penalty)
-            found.append((columns, rows, torch.cholesky_inverse(factor)))
+        for columns, places, factor, names in self.solved:
+            inverse = factor.upper.new_zeros(len(self.keys), len(self.keys))
+            inverse[places[:, None], places] = factor.inverse(names)
+            found.append((columns, self.has[:, columns.nonzero()[0, 0]], inverse))
         return found
-
-    def kernel(self, keys: Tensor) -> Tensor:
-        """Return how near each row is to queries, ``(B, E)`` to ``(B, N)``: 1 at the same place."""
-        return gaussian(keys, self.keys, self.gamma)
 
     def scores(self, keys: Tensor) -> Tensor:
         """Return the sum of what rows say, ``(B, E)`` to ``(B, O)``."""
-        near = self.kernel(keys)
+        near = gaussian(keys, self.keys, self.gamma)  # (B, N), 1 at the same place
         scores = near @ self.values
         if self.hidden is None:
             return scores
-        if not self.direct:  # landmarks stand for all rows: without one of them, the others speak
-            return (near * ~self.hidden) @ self.values
         each = zip(near.double(), scores, self.hidden, strict=True)
         return torch.stack([self._without(*one) for one in each])
 
@@ -118,20 +117,44 @@ class SolvedRows:
                 score[columns] -= ((near * rows) @ inverse[:, gone] @ lost).to(score)
         return score
 
-    def leave_one_out(self, wanted: Tensor) -> Tensor:
-        r"""Return what each row would be told by all others, ``(N, O)``: :math:`y - A / G_{ii}`.
+    def leave_one_out(self, wanted: Tensor, own: Tensor) -> Tensor:
+        r"""Return what each row would be told by all others, ``(B, O)``: :math:`y - A / G_{ii}`.
 
         A row without a label is told by all that have it.
 
         Args:
             wanted: What rows should have said, without the prior, ``(N, O)``; NaN where unknown.
+            own: Which rows, ``(B,)``.
         """
-        told = (self.kernel(self.keys) @ self.values).double()
-        for columns, rows, inverse in self.inverses:
-            own = rows[:, None] & columns
-            left = wanted - self.values.double() / inverse.diagonal()[:, None]
-            told = torch.where(own, left, told)
+        told = (gaussian(self.keys[own], self.keys, self.gamma) @ self.values).double()
+        values = self.values[own].double()
+        for columns, rows, diagonal in self._diagonals(own):
+            left = wanted[own] - values / diagonal[:, None]
+            told = torch.where(rows[:, None] & columns, left, told)
         return told
+
+    def _diagonals(self, own: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield outputs, which of some rows have them, and their diagonal of the inverse."""
+        if "inverses" in self.__dict__ or FEW_ROWS * len(own) > len(self.keys):
+            for columns, rows, inverse in self.inverses:
+                yield columns, rows[own], inverse.diagonal()[own]
+            return
+        for columns, places, factor, names in self.solved:
+            within = places.new_full((len(self.keys),), -1)
+            within[places] = torch.arange(len(places), device=places.device)
+            there = within[own] >= 0
+            diagonal = self.gamma.new_ones(len(own), dtype=torch.float64)
+            diagonal[there] = factor.inverse_diagonal(names[within[own][there]])
+            yield columns, there, diagonal
+
+
+class Solved(NamedTuple):
+    """Outputs that the same rows have, where these rows are, their factor and their names."""
+
+    columns: Tensor
+    places: Tensor
+    factor: Factor
+    names: Tensor
 
 
 class SolvedVote(nn.Module):
@@ -164,6 +187,7 @@ class SolvedVote(nn.Module):
         self.register_buffer("prior", torch.zeros(target.wanted(target.unknown(0)).shape[1]))
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("spread", torch.ones(width))
+        self._kept, self._said = KeptFactors(), False
 
     def place(self, view: Tensor) -> Tensor:
         """Return where rows lie, ``(N, E)``."""
@@ -204,43 +228,32 @@ class SolvedVote(nn.Module):
         apart = squared_distances(keys, keys).fill_diagonal_(0.0)
         unit = apart[apart > 0].median() if bool((apart > 0).any()) else apart.new_ones(())
         if kernel is None:
-            rows = (wanted[some] - self.prior.double()).nan_to_num()
-            given = self.target.given(labels[some])
-            kernel = self._try(apart / unit, rows, given, counts[some])
+            left = (wanted[some] - self.prior.double()).nan_to_num()
+            scores = _left_out(apart / unit, left, counts[some])
+            kernel = self._try(scores, self.target.given(labels[some]), counts[some])
         self.gamma.copy_(kernel.width / unit)
         self.penalty.fill_(kernel.penalty)
         self.temperature.fill_(kernel.temperature)
         return kernel
 
-    def _try(self, apart: Tensor, rows: Tensor, labels: Tensor, counts: Tensor) -> Kernel:
-        """Return the best of all widths, trying more as long as the best is at an end.
+    def _try(self, scores: "LeftOutScores", labels: Tensor, counts: Tensor) -> Kernel:
+        """Return the best of all widths and penalties, trying more as long as it is at an end.
 
-        With ``W`` what rows count, ``(K + lambda / W)^-1 = W' (W' K W' + lambda I)^-1 W'`` where
-        ``W' W' = W``: one decomposition a width serves all penalties.
+        Args:
+            scores: What others say of rows, by width and penalty.
+            labels, counts: Of these rows.
         """
-        tried: dict[float, tuple[float, Kernel]] = {}
-        root = counts.sqrt()[:, None]  # (N, 1)
 
-        def best_with(width: float) -> None:
-            size, vectors = torch.linalg.eigh((-width * apart).exp() * (root * root.T))
-            inner, squares = vectors.T @ (root * rows), vectors.square()
-            each = []
-            for penalty in PENALTIES:
-                shrunk = 1 / (size.clamp(min=0) + penalty)
-                values = vectors @ (shrunk[:, None] * inner)  # (N, O), over the root
-                diagonal = root * (squares @ shrunk)[:, None]  # (N, 1), of the inverse, over it too
-                loss, heat = self._sharpen(rows - values / diagonal, labels, counts)
-                each.append((loss, Kernel(width, penalty, heat)))
-            tried[width] = min(each)
+        def best_with(width: float) -> tuple[float, Kernel]:
+            at_penalty = scores(width)
 
-        for width in WIDTHS:
-            best_with(width)
-        for _ in range(MOST_WIDENED):
-            best = min(tried, key=lambda width: tried[width])
-            if min(tried) < best < max(tried):
-                break
-            best_with(best / 3 if best == min(tried) else best * 3)
-        return min(tried.values())[1]
+            def loss(penalty: float) -> tuple[float, Kernel]:
+                loss, heat = self._sharpen(at_penalty(penalty), labels, counts)
+                return loss, Kernel(width, penalty, heat)
+
+            return min(_widen(PENALTIES, loss, MOST_PENALTIES).values())
+
+        return min(_widen(WIDTHS, best_with, MOST_WIDENED).values())[1]
 
     def _sharpen(self, scores: Tensor, labels: Tensor, counts: Tensor) -> tuple[float, float]:
         """Return the least loss of scores, and what they are multiplied with for it."""
@@ -257,8 +270,16 @@ class SolvedVote(nn.Module):
 
     @torch.no_grad()
     def rows(
-        self, view: Tensor, labels: Tensor, there: Tensor, weight: Tensor | None = None
-    ) -> SolvedRows | None:
+        self,
+        view: Tensor,
+        labels: Tensor,
+        there: Tensor,
+        weight: Tensor | None = None,
+        *,
+        names: Tensor | None = None,
+        behind: Sequence[Tensor] = (),
+        keep: bool = True,
+    ) -> "SolvedRows | NearRows | None":
         """Solve for what stored rows say; None where they are too many.
 
         Args:
@@ -266,39 +287,89 @@ class SolvedVote(nn.Module):
             labels: As they are stored, ``(N, ...)``.
             there: Which of them speak, ``(N,)``.
             weight: What each of them counts, ``(N,)``; None for 1.
+            names: Their fingerprints, ``(N,)``: what was solved for last is then made use of.
+            behind: What the view is made with; what is kept is of no use once this changes.
+            keep: Whether to keep, with ``names``, what is solved for now.
         """
-        if is_large(len(view)) or not len(view):
+        if not 0 < len(view) <= MOST_SEARCHED:
+            self._say_once(
+                len(view),
+                f"{len(view):,} rows are too many for solved votes, which take up to "
+                f"{MOST_SEARCHED:,}: rows vote by their labels alone",
+            )
             return None
         keys = self.place(view)
         wanted = self.target.wanted(labels).double()  # (N, O)
         has = there[:, None] & ~wanted.isnan()
         left = (wanted - self.prior.double()).nan_to_num() * has
         gaps = isinstance(self.target, YesNo)
-        penalty = self.penalty.double() / _row_weights(view, weight)  # (N,)
-        values = _solve(keys, left, has, self.gamma, penalty, gaps)
-        named = (wanted.nan_to_num() * there[:, None] > 0).any(dim=0)
-        return SolvedRows(
-            keys,
-            values.to(keys.dtype),
-            has,
-            named | (self.prior > 0),
-            self.gamma,
-            penalty,
-            gaps,
-        )
+        penalty = (self.penalty.double() / _row_weights(view, weight)).clamp(min=LEAST_PENALTY)
+        known = (wanted.nan_to_num() * there[:, None] > 0).any(dim=0) | (self.prior > 0)
+        if len(view) > MOST_SOLVED:
+            if self._kept.clear():
+                self._say_once(
+                    len(view),
+                    f"up to {MOST_SOLVED:,} rows are solved for together; there are "
+                    f"{len(view):,} now, so for each query the {NEAREST} nearest are",
+                )
+            return NearRows(keys, left, has, known, self.gamma, penalty, gaps)
+        behind = [self.gamma, self.penalty, self.centre, self.spread, *behind]
+        held = [] if names is None else self._kept.get(behind)
+        solved, values = [], torch.zeros_like(left)
+        for columns, rows in outputs_by_rows(has, gaps):
+            one = self._solved(columns, rows, keys, penalty, names, held)
+            said = torch.zeros_like(left)
+            said[one.places] = one.factor.solve(one.names, left[one.places])
+            values = torch.where(columns, said, values)
+            solved.append(one)
+        if keep and names is not None:
+            self._kept.keep(behind, [one.factor for one in solved])
+        return SolvedRows(keys, (values * has).to(keys), has, known, self.gamma, solved)
 
-    def logits(self, scores: Tensor, rows: SolvedRows) -> Tensor:
+    def _solved(
+        self,
+        columns: Tensor,
+        rows: Tensor,
+        keys: Tensor,
+        penalty: Tensor,
+        names: Tensor | None,
+        held: Sequence[Factor],
+    ) -> Solved:
+        """Return the factor of the rows that speak of outputs."""
+        every = torch.arange(len(rows), device=rows.device)
+        if names is None:  # of all rows, so that its size does not depend on the data
+            factor = Factor.of(every, keys, penalty, self.gamma, rows)
+            return Solved(columns, every, factor, every)
+        places = every[rows]
+        own = names[places], keys[places], penalty[places]
+        if held and len(places):
+            factor = min(held, key=lambda one: one.differs(own[0])).followed_by(*own)
+        else:
+            factor = Factor.of(*own, self.gamma)
+        return Solved(columns, places, factor, own[0])
+
+    def _say_once(self, count: int, line: str) -> None:
+        """Warn that rows have become too many for what was done with them."""
+        if count and not self._said and not torch.compiler.is_compiling():
+            warnings.warn(line, stacklevel=2)
+            self._said = True
+
+    def drop_solution(self) -> None:
+        """Solve for all rows again at the next call, whatever was solved for last."""
+        self._kept.clear()
+
+    def logits(self, scores: Tensor, rows: SolvedRows | NearRows) -> Tensor:
         """Return what scores of rows come to, ``(B, O)`` to ``(B, outputs)``."""
         return self.target.from_scores(scores + self.prior, self.temperature, rows.known)
 
-    def answer(self, view: Tensor, rows: SolvedRows) -> Tensor:
+    def answer(self, view: Tensor, rows: SolvedRows | NearRows) -> Tensor:
         """Return the answer on queries, ``(B, E)`` to ``(B, outputs)``."""
         return self.logits(rows.scores(self.place(view)), rows)
 
-    def leave_one_out(self, rows: SolvedRows, labels: Tensor, own: Tensor) -> Tensor:
+    def leave_one_out(self, rows: SolvedRows | NearRows, labels: Tensor, own: Tensor) -> Tensor:
         """Return what all other rows say of the rows at the places ``own``, ``(B, outputs)``."""
         wanted = self.target.wanted(labels).double() - self.prior.double()
-        scores = rows.leave_one_out(wanted)[own].to(rows.values)
+        scores = rows.leave_one_out(wanted, own).to(rows.keys)
         return self.logits(scores, rows)
 
     def extra_repr(self) -> str:  # noqa: D102
@@ -308,25 +379,51 @@ class SolvedVote(nn.Module):
 # ----------------------------------------------------------------------------------- solving
 
 
-def squared_distances(first: Tensor, second: Tensor) -> Tensor:
-    """Return ``|a - b|²`` of all pairs, ``(B, E)`` and ``(N, E)`` to ``(B, N)``; never below 0."""
-    lengths = first.square().sum(dim=1)[:, None] + second.square().sum(dim=1)
-    return torch.addmm(lengths, first, second.T, alpha=-2).clamp(min=0)
+LeftOutScores = Callable[[float], Callable[[float], Tensor]]
+"""From a width, then a penalty, to what others say of some rows, ``(n, O)``."""
 
 
-def gaussian(first: Tensor, second: Tensor, gamma: Tensor) -> Tensor:
-    """Return ``exp(-gamma |a - b|²)`` of all pairs, ``(B, N)``."""
-    return torch.exp(-gamma * squared_distances(first, second))
+def _left_out(apart: Tensor, left: Tensor, counts: Tensor) -> LeftOutScores:
+    """Return what all other rows say of each.
+
+    With ``W`` what rows count, ``(K + lambda / W)^-1 = W' (W' K W' + lambda I)^-1 W'`` where
+    ``W' W' = W``: one decomposition a width serves all penalties.
+
+    Args:
+        apart: Squared distances, ``(N, N)``.
+        left: What rows should say, ``(N, O)``.
+        counts: What they count, ``(N,)``.
+    """
+    root = counts.sqrt()[:, None]  # (N, 1)
+
+    def with_width(width: float) -> Callable[[float], Tensor]:
+        size, vectors = torch.linalg.eigh((-width * apart).exp() * (root * root.T))
+        inner, squares = vectors.T @ (root * left), vectors.square()
+
+        def with_penalty(penalty: float) -> Tensor:
+            shrunk = 1 / (size.clamp(min=0) + penalty)
+            values = vectors @ (shrunk[:, None] * inner)  # (N, O), over the root
+            diagonal = root * (squares @ shrunk)[:, None]  # (N, 1), of the inverse, over it too
+            told: Tensor = left - values / diagonal
+            return told
+
+        return with_penalty
+
+    return with_width
 
 
-def _factor(keys: Tensor, there: Tensor, gamma: Tensor, penalty: Tensor) -> Tensor:
-    """Return the Cholesky factor of the kernel with its penalty; rows not there stand apart."""
-    wide = keys.double()
-    kernel = gaussian(wide, wide, gamma.double()) * (there[:, None] & there)
-    kernel.fill_diagonal_(1.0)
-    kernel.diagonal().add_(penalty.double())
-    factor: Tensor = torch.linalg.cholesky(kernel)
-    return factor
+def _widen(
+    values: Sequence[float], best_with: Callable[[float], tuple[float, Kernel]], most: int
+) -> dict[float, tuple[float, Kernel]]:
+    """Return the losses with values, and with more beyond an end as long as it is the best."""
+    tried = {value: best_with(value) for value in values}
+    for _ in range(most):
+        best = min(tried, key=lambda value: tried[value][0])
+        if min(tried) < best < max(tried):
+            break
+        more = best / 3 if best == min(tried) else best * 3
+        tried[more] = best_with(more)
+    return tried
 
 
 def _row_weights(view: Tensor, weight: Tensor | None) -> Tensor:
@@ -334,58 +431,6 @@ def _row_weights(view: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return view.new_ones(len(view), dtype=torch.float64)
     return weight.double().clamp(min=LEAST_WEIGHT)
-
-
-def _outputs_by_rows(has: Tensor, gaps: bool) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield outputs that the same rows speak of, ``(O,)`` of bool, and those rows, ``(N,)``."""
-    if not gaps:
-        yield torch.ones_like(has[0]), has[:, 0]
-    elif torch.compiler.is_compiling():  # how many kinds there are depends on the data
-        yield from zip(torch.eye(has.shape[1]).bool().to(has), has.T, strict=True)
-    else:
-        kinds, kind_of = has.unique(dim=1, return_inverse=True)  # type: ignore[no-untyped-call]
-        for kind, rows in enumerate(kinds.T):
-            yield kind_of == kind, rows
-
-
-def _solve(
-    keys: Tensor, wanted: Tensor, has: Tensor, gamma: Tensor, penalty: Tensor, gaps: bool
-) -> Tensor:
-    """Return what each row says, ``(N, O)``: zero where it does not speak.
-
-    A label with gaps is solved for among the rows that have it.
-    """
-    if len(keys) > MOST_SOLVED:
-        return _solve_landmarks(keys, wanted, has.any(dim=1), gamma, penalty)
-    values = torch.zeros_like(wanted)
-    for columns, rows in _outputs_by_rows(has, gaps):
-        factor = _factor(keys, rows, gamma, penalty)
-        values = torch.where(columns, torch.cholesky_solve(wanted, factor), values)
-    return values * has
-
-
-def _solve_landmarks(
-    keys: Tensor, wanted: Tensor, there: Tensor, gamma: Tensor, penalty: Tensor
-) -> Tensor:
-    """Return what landmarks say, fitted to all rows; all others say nothing.
-
-    With ``C`` the kernel between all rows and landmarks, and ``L`` the penalty of each row:
-    ``(C' L^-1 C + K) A = C' L^-1 Y``.
-    """
-    held = there.nonzero()[:, 0]
-    chosen = held[evenly_spaced(len(held), LANDMARKS).to(held.device)]
-    centres, rate = keys[chosen].double(), gamma.double()
-    inner = gaussian(centres, centres, rate)
-    inner += 1e-6 * torch.eye(len(chosen)).to(inner)
-    right = wanted.new_zeros(len(chosen), wanted.shape[1])
-    for part in torch.split(held, max(1, MOST_DISTANCES // len(chosen))):
-        near = gaussian(keys[part].double(), centres, rate)
-        counted = (near / penalty[part, None]).T
-        inner += counted @ near
-        right += counted @ wanted[part]
-    values = torch.zeros_like(wanted)
-    values[chosen] = torch.cholesky_solve(right, torch.linalg.cholesky(inner))
-    return values
 
 
 # ------------------------------------------------------------------------- parts of an answer
@@ -415,14 +460,59 @@ class SolvedParts(NamedTuple):
         """Return what all stored rows put into each prediction, ``(B, O)``."""
         return torch.einsum("bo,bpo->bp", self.near @ self.values, self.slope)
 
+    def loudness(self) -> Tensor:
+        """Return how much each stored row says, whatever it is, ``(B, N)``."""
+        return self.near * self.values.abs().sum(dim=1)
+
     def times(self, share: float) -> "SolvedParts":
         """Return the parts of an answer that counts ``share``."""
         return self._replace(slope=share * self.slope)
 
 
+class NearParts(NamedTuple):
+    """The same where each query had rows near it solved for.
+
+    Shape:
+        - ``near`` ``(B, k)`` and ``values`` ``(B, k, O)`` of the rows of each query; ``at``
+          ``(B, k)``: which of those named these are, ``named`` for one that is not; ``slope``
+          ``(B, O, O)``.
+    """
+
+    near: Tensor
+    values: Tensor
+    at: Tensor
+    named: int
+    slope: Tensor
+
+    def row(self, query: int) -> Tensor:
+        """Return what each stored row put into one prediction, ``(N, O)``."""
+        said = (self.near[query][:, None] * self.values[query]) @ self.slope[query].T  # (k, O)
+        every = said.new_zeros(self.named + 1, said.shape[1])
+        return every.index_add(0, self.at[query], said)[: self.named]
+
+    def total(self) -> Tensor:
+        """Return what all stored rows put into each prediction, ``(B, O)``."""
+        near = self.near * (self.at < self.named)
+        return torch.einsum("bk,bko,bpo->bp", near, self.values, self.slope)
+
+    def loudness(self) -> Tensor:
+        """Return how much each stored row says, whatever it is, ``(B, N)``."""
+        loud = self.near * self.values.abs().sum(dim=2)  # (B, k)
+        every = loud.new_zeros(len(loud), self.named + 1)
+        return every.scatter_add(1, self.at, loud)[:, : self.named]
+
+    def times(self, share: float) -> "NearParts":
+        """Return the parts of an answer that counts ``share``."""
+        return self._replace(slope=share * self.slope)
+
+
 def solved_parts(
-    vote: SolvedVote, rows: SolvedRows, view: Tensor, places: Tensor, share: Tensor | float
-) -> SolvedParts:
+    vote: SolvedVote,
+    rows: SolvedRows | NearRows,
+    view: Tensor,
+    places: Tensor,
+    share: Tensor | float,
+) -> SolvedParts | NearParts:
     """Return the parts of an answer of solved votes.
 
     A probability bends: what a row adds to it depends on what the others have said. Each row's
@@ -436,8 +526,9 @@ def solved_parts(
         places: Of the rows that are named, ``(N,)``.
         share: What the vote counts in the whole answer, ``()`` or ``(B,)``.
     """
-    near = rows.kernel(vote.place(view))  # (B, M)
-    scores = near @ rows.values  # (B, O)
+    keys = vote.place(view)
+    said = rows.said(keys) if isinstance(rows, NearRows) else None
+    scores = rows.scores(keys) if said is None else said.scores().to(keys)  # (B, O)
     way = torch.linspace(0, 1, NODES + 1, dtype=torch.float64)
     middle = ((way[1:] + way[:-1]) / 2).to(scores)
 
@@ -447,5 +538,12 @@ def solved_parts(
 
     slope_at = torch.func.vmap(torch.func.jacrev(expected))
     slope = torch.stack([slope_at(part * scores) for part in middle]).mean(dim=0)  # (B, O, O)
-    counts = torch.as_tensor(share).to(slope).reshape(-1, 1, 1)
-    return SolvedParts(near[:, places], rows.values[places], slope * counts)
+    slope = slope * torch.as_tensor(share).to(slope).reshape(-1, 1, 1)
+    if said is None:
+        assert isinstance(rows, SolvedRows)
+        near = gaussian(keys, rows.keys[places], rows.gamma)
+        return SolvedParts(near, rows.values[places], slope)
+    column = places.new_full((len(rows.keys),), len(places))
+    column[places] = torch.arange(len(places), device=places.device)
+    near, values = said.near.to(slope), said.values.to(slope)
+    return NearParts(near, values, column[said.places], len(places), slope)

@@ -27,9 +27,19 @@ from hma.vote.added_classes import (
     pad_unseen_classes,
 )
 from hma.vote.config import VoteConfig
+from hma.vote.factor import fingerprints
 from hma.vote.learning import Settled, learn_memory
+from hma.vote.near import NEAREST, NearRows
 from hma.vote.read import VotingRead
-from hma.vote.solved import SolvedParts, SolvedRows, SolvedVote, solved_parts
+from hma.vote.solved import (
+    MOST_SEARCHED,
+    MOST_SOLVED,
+    NearParts,
+    SolvedParts,
+    SolvedRows,
+    SolvedVote,
+    solved_parts,
+)
 from hma.vote.views import TwoViews, with_key_view
 
 
@@ -229,7 +239,7 @@ class VotingMemory(MemoryModel):
 
     def _solved_parts(
         self, features: Tensor, places: Tensor, heard: Tensor
-    ) -> tuple[list[tuple[SolvedParts, Tensor]], Tensor, Tensor]:
+    ) -> tuple[list[tuple[SolvedParts | NearParts, Tensor]], Tensor, Tensor]:
         """Return what rows say that was solved for, what each counts by it, and all shares.
 
         Shape:
@@ -247,7 +257,7 @@ class VotingMemory(MemoryModel):
             parts = solved_parts(solved, rows, view, places, share)
             said = self.target.expected(solved.answer(view, rows))
             found.append((parts, share.view(-1, *[1] * (said.dim() - 1)) * said))
-            loud = parts.near * parts.values.abs().sum(dim=1)  # (B, N)
+            loud = parts.loudness().to(spoken)  # (B, N)
             least = torch.finfo(loud.dtype).tiny
             spoken = spoken + share[:, None] * loud / loud.sum(dim=1, keepdim=True).clamp(min=least)
         return found, spoken, shares
@@ -370,8 +380,8 @@ class VotingMemory(MemoryModel):
     def forget(self, ids: Tensor) -> int:
         """Take the rows of these samples out of the memory; return how many there were.
 
-        Every read is then, to the last bit, that of a memory that never had them. What backbone,
-        head and keys learned from them stays.
+        Every read is then that of a memory that never had them: to the last bit where rows vote,
+        to rounding where they are solved for. What backbone, head and keys learned from them stays.
 
         Args:
             ids: Sample ids, as they were given to :meth:`remember`.
@@ -447,9 +457,7 @@ class VotingMemory(MemoryModel):
         heard = torch.stack([one[0].sum(dim=-1) for one in votes.shares]).sum(dim=0)  # (B,)
         held = self.real.queue.labels
         solved = [
-            vote.leave_one_out(rows, held[: len(rows.keys)], own)
-            if rows is not None and rows.direct
-            else None
+            None if rows is None else vote.leave_one_out(rows, held[: len(rows.keys)], own)
             for vote, rows in zip(self.solved, memories.solved, strict=True)
         ]
         return LeftOut(
@@ -466,7 +474,10 @@ class VotingMemory(MemoryModel):
 
     def describe(self) -> str:
         """Return in words what kind of memory this is."""
-        also = " and say what was solved for" if self.solved else ""
+        held = 0 if self.real is None else int(self.real.queue.written)
+        also = " and say what was solved for" if self.solved and held <= MOST_SEARCHED else ""
+        if also and held > MOST_SOLVED:
+            also += f" ({NEAREST} near each query together)"
         return (
             f"rows near a query vote for their labels{also}, by keys of width "
             f"{self.config.key_dim:,}; they have {self.memory_share:.0%} of the answer, "
@@ -487,7 +498,7 @@ class VotingMemory(MemoryModel):
 
     def solve(
         self, labels_of: Tensor | None = None, hidden: Tensor | None = None
-    ) -> Iterator[SolvedRows | None]:
+    ) -> Iterator[SolvedRows | NearRows | None]:
         """Yield what stored rows say in each view; None if it has no share, or rows are too many.
 
         Args:
@@ -504,11 +515,21 @@ class VotingMemory(MemoryModel):
         elif hidden is not None:
             of_each = pad(hidden, (0, max(0, held - hidden.shape[1])))[:, :held]
         labels = (queue.labels if labels_of is None else queue.labels[labels_of])[:held]
+        features, weight, names = queue.features[:held], queue.weight[:held], None
+        if not torch.compiler.is_compiling() and 0 < held <= MOST_SOLVED:
+            names = fingerprints(features, weight)
         for solved in self.solved:
             rows, asked = None, torch.compiler.is_compiling() or float(solved.share) > 0
             if asked:
-                view = self.view_of(solved, queue.features[:held])
-                rows = solved.rows(view, labels, there, queue.weight[:held])
+                rows = solved.rows(
+                    self.view_of(solved, features),
+                    labels,
+                    there,
+                    weight,
+                    names=names,
+                    behind=list(self.vote.parameters()) if solved.view == "keys" else (),
+                    keep=hidden is None,
+                )
             yield rows if rows is None or of_each is None else replace(rows, hidden=of_each)
 
     def _behind_memories(self) -> Iterator[Tensor]:
@@ -532,7 +553,7 @@ def exact_parts(
     slots: Tensor,
     places: Tensor,
     ways: Tensor,
-    solved: Sequence[tuple[SolvedParts, Tensor]] = (),
+    solved: Sequence[tuple[SolvedParts | NearParts, Tensor]] = (),
 ) -> ExactParts:
     r"""Return what predictions are made of.
 

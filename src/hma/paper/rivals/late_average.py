@@ -1,6 +1,6 @@
 """The mean of late weights: for training whose last steps swing from one answer to another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import torch
@@ -80,11 +80,17 @@ class LateAverage(WrappedLearner):
             self._module.take()
 
     def after_training(
-        self, task: Task, *, seed: int, weight: Tensor | None, tick: Callable[[], None]
+        self,
+        task: Task,
+        *,
+        seed: int,
+        weight: Tensor | None,
+        tick: Callable[[], None],
+        like: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Put the means in place of the last weights, then do what the inner learner does."""
         self._module.use()
-        return super().after_training(task, seed=seed, weight=weight, tick=tick)
+        return super().after_training(task, seed=seed, weight=weight, tick=tick, like=like)
 
 
 def late_average(method: Method, *, first: int, every: int = 1) -> Method:
