@@ -1,6 +1,5 @@
 """The mean of late weights: for training whose last steps swing from one answer to another."""
 
-from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import torch
@@ -79,18 +78,10 @@ class LateAverage(WrappedLearner):
         if late >= 0 and late % self.every == 0:
             self._module.take()
 
-    def after_training(
-        self,
-        task: Task,
-        *,
-        seed: int,
-        weight: Tensor | None,
-        tick: Callable[[], None],
-        like: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def after_training(self, task: Task, **how: Any) -> dict[str, Any]:
         """Put the means in place of the last weights, then do what the inner learner does."""
         self._module.use()
-        return super().after_training(task, seed=seed, weight=weight, tick=tick, like=like)
+        return super().after_training(task, **how)
 
 
 def late_average(method: Method, *, first: int, every: int = 1) -> Method:
