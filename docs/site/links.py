@@ -38,11 +38,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for every file outside ``docs/`` that a page, or such a file, links to."""
     waiting = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
     waiting += ["CONTRIBUTING.md", "CHANGELOG.md"]
-    known = set(waiting[:-2])
+    seen: set[str] = set()
     while waiting:
         path = waiting.pop()
-        if path not in known:
-            known.add(path)
+        if path in seen:
+            continue  # files may link to each other
+        seen.add(path)
+        if not path.startswith("docs/"):
             files.append(outside(path, config))
         if path.endswith(".md"):
             for match in LINK.finditer((ROOT / path).read_text()):

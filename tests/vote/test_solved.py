@@ -1,6 +1,8 @@
 """Solved votes against kernel ridge regression written out in numpy."""
 
 import copy
+import json
+import math
 
 import numpy as np
 import pytest
@@ -9,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.kernel_ridge import KernelRidge
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 import hma
 from hma import VoteConfig, VotingMemory
 from hma.memory.rows import EncodedRows
 from hma.targets import Classes, Number, SoftClasses, YesNo
 from hma.vote import solved as module
-from hma.vote.solved import SolvedVote
+from hma.vote.solved import AskedRows, Kernel, SolvedVote
 
 WIDTH, ROWS = 5, 30
 TARGETS = {
@@ -229,6 +232,62 @@ def test_a_given_kernel_is_taken_in_units_of_the_rows():
         first.answer(view, first.rows(view, labels, there)),
         atol=1e-4,
         rtol=1e-4,
+    )
+
+
+def view_of_two_kinds(own_scales):
+    """Return rows whose classes lie in a column that is small, or large beside columns of noise."""
+    torch.manual_seed(0)
+    labels = torch.arange(120) % 3
+    view = torch.randn(120, WIDTH).double()
+    view[:, 0] = 2.0 * labels + 0.4 * torch.randn(120).double()
+    view[:, 0] *= 0.01 if own_scales else 20.0
+    return view, labels
+
+
+@pytest.mark.parametrize("own_scales", [True, False])
+def test_the_scales_with_which_rows_tell_each_other_most_are_chosen(own_scales):
+    view, labels = view_of_two_kinds(own_scales)
+    vote = SolvedVote(Classes(3), "view", WIDTH).double()
+    assert vote.choose_kernel(view, labels).own_scales == own_scales
+    deviation = vote.place(view).std(dim=0, correction=0)
+    torch.testing.assert_close(deviation.square().mean(), torch.ones(()).double())
+    assert (float(deviation.max() - deviation.min()) < 1e-9) == own_scales
+
+
+def test_a_kernel_as_a_record_holds_it_is_the_same_kernel():
+    view, labels = view_of_two_kinds(own_scales=False)
+    first, second = (SolvedVote(Classes(3), "view", WIDTH).double() for _ in range(2))
+    chosen = first.choose_kernel(view, labels)
+    held = json.loads(json.dumps(list(chosen)))
+    assert second.choose_kernel(view, labels, kernel=Kernel.of(held)) == chosen
+    torch.testing.assert_close(second.spread, first.spread, rtol=0, atol=0)
+    torch.testing.assert_close(second.gamma, first.gamma, rtol=0, atol=0)
+
+
+def test_where_rows_tell_each_other_nothing_held_out_rows_choose_the_kernel():
+    torch.manual_seed(0)
+    centres = 3.0 * torch.randn(8, WIDTH).double()
+    view, labels = centres, torch.arange(8)  # one row of each class: leave-one-out is blind
+    asked = centres.repeat(6, 1) + torch.randn(48, WIDTH).double()
+    wanted = labels.repeat(6)
+    test = centres.repeat(20, 1) + torch.randn(160, WIDTH).double()
+
+    def loss(held_out):
+        vote = SolvedVote(Classes(8), "view", WIDTH).double()
+        vote.choose_kernel(view, labels, held_out=held_out)
+        rows = vote.rows(view, labels, torch.ones(8, dtype=torch.bool))
+        return float(cross_entropy(vote.answer(test, rows), labels.repeat(20)))
+
+    assert loss(AskedRows(asked, wanted)) < min(0.5 * loss(None), 0.5 * math.log(8))
+
+
+def test_held_out_rows_choose_no_kernel_where_rows_tell_each_other_something():
+    view, labels = view_of_two_kinds(own_scales=True)
+    first, second = (SolvedVote(Classes(3), "view", WIDTH).double() for _ in range(2))
+    misleading = AskedRows(view, (labels + 1) % 3)
+    assert first.choose_kernel(view, labels) == second.choose_kernel(
+        view, labels, held_out=misleading
     )
 
 

@@ -36,7 +36,7 @@ def in_blocks(make: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         make: From ``(N, ...)`` to ``(N, ...)``.
         rows: The first axis is that of the rows.
     """
-    if not is_large(len(rows)):
+    if torch.compiler.is_compiling() or not is_large(len(rows)):  # a program has any batch size
         return make(rows)
     whole: Tensor | None = None
     for part in blocks(len(rows)):

@@ -40,6 +40,8 @@ SHARPNESS = (0.0, 4.0)
 """Bounds of the logarithm of what scores are multiplied with."""
 FEW_ROWS = 4
 """Share of all rows, as 1 in so many, for which no whole matrix is inverted."""
+LEAST_TOLD = 1e-3
+"""Share of the loss that rows must take from each other for their kernel to be chosen by them."""
 LEAST_SPREAD, LEAST_WEIGHT, LEAST_PENALTY = 1e-6, 1e-8, 1e-9
 
 
@@ -50,6 +52,23 @@ class Kernel(NamedTuple):
     """``gamma`` times the median squared distance of the rows."""
     penalty: float
     temperature: float
+    own_scales: bool = True
+    """Whether each column of the view has a scale of its own, or one serves all."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Kernel":
+        """Return the kernel that a record holds as numbers."""
+        width, penalty, temperature, own_scales = values
+        return cls(width, penalty, temperature, bool(own_scales))
+
+
+class AskedRows(NamedTuple):
+    """Rows that a solved vote is asked about: ``(N, E)``, ``(N, ...)``, ``(N,)``."""
+
+    view: Tensor
+    labels: Tensor
+    """As they are given, not as they are stored."""
+    weight: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +185,7 @@ class SolvedVote(nn.Module):
     Args:
         target: What a label is.
         view: Where rows lie: at their learned ``keys``, or in the ``view`` that keys are made of,
-            each column brought to mean 0 and variance 1.
+            brought to mean 0 and variance 1, column by column or all by one scale.
         width: Columns of that view, ``E``.
     """
 
@@ -200,18 +219,21 @@ class SolvedVote(nn.Module):
         labels: Tensor,
         weight: Tensor | None = None,
         kernel: Kernel | None = None,
+        held_out: AskedRows | None = None,
     ) -> Kernel:
-        """Choose width, penalty and temperature: each row is answered by the others.
+        """Choose scales, width, penalty and temperature: each row is answered by the others.
 
         That is closed, so no rows need be set aside. Keys have learned from these very labels,
         which makes them look surer than they are, so what the answer counts is decided by
-        held-out rows: :mod:`hma.vote.weighing`.
+        held-out rows: :mod:`hma.vote.weighing`. Where the others tell a row nothing, as with one
+        row of each class, held-out rows choose the kernel too.
 
         Args:
             view: Of rows that are stored, ``(N, E)``.
             labels: As they are stored, ``(N, ...)``.
             weight: What each row counts, ``(N,)``; None for 1.
             kernel: Take this one; None chooses.
+            held_out: Rows that are not stored; None where there are none.
         """
         wanted = self.target.wanted(labels).double()
         counts = _row_weights(view, weight)
@@ -219,49 +241,90 @@ class SolvedVote(nn.Module):
         self.prior.copy_(
             (wanted.nan_to_num() * known).sum(dim=0) / known.sum(dim=0).clamp(min=1e-9)
         )
-        if self.view == "view":
-            self.centre.copy_(view.mean(dim=0))
-            flat = view.std(dim=0, correction=0)
-            self.spread.copy_(torch.where(flat > LEAST_SPREAD, flat, 1.0))
         some = evenly_spaced(len(view), MOST_TRIED).to(view.device)
-        keys = self.place(view[some]).double()
-        apart = squared_distances(keys, keys).fill_diagonal_(0.0)
-        unit = apart[apart > 0].median() if bool((apart > 0).any()) else apart.new_ones(())
         if kernel is None:
             left = (wanted[some] - self.prior.double()).nan_to_num()
-            scores = _left_out(apart / unit, left, counts[some])
-            kernel = self._try(scores, self.target.given(labels[some]), counts[some])
-        self.gamma.copy_(kernel.width / unit)
+            rows = AskedRows(view[some], self.target.given(labels[some]), counts[some])
+            kernel = self._choose(view, rows, left, held_out)
+        self._scale(view, own_scales=kernel.own_scales)
+        self.gamma.copy_(kernel.width / self._unit(view[some]))
         self.penalty.fill_(kernel.penalty)
         self.temperature.fill_(kernel.temperature)
         return kernel
 
-    def _try(self, scores: "LeftOutScores", labels: Tensor, counts: Tensor) -> Kernel:
+    def _scale(self, view: Tensor, *, own_scales: bool) -> None:
+        """Bring columns of a view to mean 0 and variance 1, each by itself or all together."""
+        if self.view != "view":
+            return  # the scales of keys are learned
+        self.centre.copy_(view.mean(dim=0))
+        spread = view.std(dim=0, correction=0)
+        if not own_scales:
+            spread = spread.square().mean().sqrt().expand_as(spread)
+        self.spread.copy_(torch.where(spread > LEAST_SPREAD, spread, 1.0))
+
+    def _unit(self, view: Tensor) -> Tensor:
+        """Return the median squared distance of rows as they are placed, in float64."""
+        keys = self.place(view).double()
+        apart = squared_distances(keys, keys).fill_diagonal_(0.0)
+        return apart[apart > 0].median() if bool((apart > 0).any()) else apart.new_ones(())
+
+    def _choose(
+        self, view: Tensor, rows: AskedRows, left: Tensor, held_out: AskedRows | None
+    ) -> Kernel:
+        """Return the best kernel with each kind of scales.
+
+        Args:
+            view: Of all stored rows, ``(N, E)``, which scales are taken from.
+            rows: Those that settings are tried with, ``n`` of them.
+            left: What these should say beside the prior, ``(n, O)``.
+            held_out: Rows that are not stored.
+        """
+        kinds = (True, False) if self.view == "view" else (True,)
+
+        def best_for(asked: AskedRows, *, stored: bool) -> tuple[float, Kernel]:
+            found = []
+            for own_scales in kinds:
+                self._scale(view, own_scales=own_scales)
+                keys, unit = self.place(rows.view).double(), self._unit(rows.view)
+                queries = None if stored else self.place(asked.view).double()
+                scores = _scores_by_kernel(keys, unit, left, rows.weight, queries)
+                loss, kernel = self._try(scores, asked)
+                found.append((loss, kernel._replace(own_scales=own_scales)))
+            return min(found)
+
+        best = best_for(rows, stored=True)
+        nothing = self._sharpen(torch.zeros_like(left), rows)[0]
+        if held_out is not None and best[0] > (1 - LEAST_TOLD) * nothing:
+            best = best_for(held_out, stored=False)
+        return best[1]
+
+    def _try(self, scores: "ScoresByKernel", asked: AskedRows) -> tuple[float, Kernel]:
         """Return the best of all widths and penalties, trying more as long as it is at an end.
 
         Args:
-            scores: What others say of rows, by width and penalty.
-            labels, counts: Of these rows.
+            scores: What is said of the rows that are asked, by width and penalty.
+            asked: These rows.
         """
 
         def best_with(width: float) -> tuple[float, Kernel]:
             at_penalty = scores(width)
 
             def loss(penalty: float) -> tuple[float, Kernel]:
-                loss, heat = self._sharpen(at_penalty(penalty), labels, counts)
+                loss, heat = self._sharpen(at_penalty(penalty), asked)
                 return loss, Kernel(width, penalty, heat)
 
             return min(_widen(PENALTIES, loss, MOST_PENALTIES).values())
 
-        return min(_widen(WIDTHS, best_with, MOST_WIDENED).values())[1]
+        return min(_widen(WIDTHS, best_with, MOST_WIDENED).values())
 
-    def _sharpen(self, scores: Tensor, labels: Tensor, counts: Tensor) -> tuple[float, float]:
+    def _sharpen(self, scores: Tensor, asked: AskedRows) -> tuple[float, float]:
         """Return the least loss of scores, and what they are multiplied with for it."""
         scores, known = scores + self.prior.double(), self.prior > 0
+        counts = _row_weights(scores, asked.weight)
 
         def loss(log: float) -> float:
             logits = self.target.from_scores(scores, math.exp(log), known)
-            return float((self.target.loss(logits, labels) * counts).sum() / counts.sum())
+            return float((self.target.loss(logits, asked.labels) * counts).sum() / counts.sum())
 
         log = 0.0
         if self.target.gives_probabilities:
@@ -379,32 +442,47 @@ class SolvedVote(nn.Module):
 # ----------------------------------------------------------------------------------- solving
 
 
-LeftOutScores = Callable[[float], Callable[[float], Tensor]]
-"""From a width, then a penalty, to what others say of some rows, ``(n, O)``."""
+ScoresByKernel = Callable[[float], Callable[[float], Tensor]]
+"""From a width, then a penalty, to what is said of some rows, ``(n, O)``."""
 
 
-def _left_out(apart: Tensor, left: Tensor, counts: Tensor) -> LeftOutScores:
-    """Return what all other rows say of each.
+def _scores_by_kernel(
+    keys: Tensor,
+    unit: Tensor,
+    left: Tensor,
+    weight: Tensor | None,
+    queries: Tensor | None = None,
+) -> ScoresByKernel:
+    """Return what all other rows say of each, or what all rows say of queries.
 
     With ``W`` what rows count, ``(K + lambda / W)^-1 = W' (W' K W' + lambda I)^-1 W'`` where
     ``W' W' = W``: one decomposition a width serves all penalties.
 
     Args:
-        apart: Squared distances, ``(N, N)``.
+        keys: Where rows lie, ``(N, E)``.
+        unit: Squared distance that widths are given in, ``()``.
         left: What rows should say, ``(N, O)``.
-        counts: What they count, ``(N,)``.
+        weight: What they count, ``(N,)``; None for 1.
+        queries: Where rows lie that are not among them, ``(B, E)``; None asks the rows themselves.
     """
-    root = counts.sqrt()[:, None]  # (N, 1)
+    root = _row_weights(keys, weight).sqrt()[:, None]  # (N, 1)
+    apart = squared_distances(keys, keys).fill_diagonal_(0.0) / unit
+    beside = None if queries is None else squared_distances(queries, keys) / unit  # (B, N)
 
     def with_width(width: float) -> Callable[[float], Tensor]:
         size, vectors = torch.linalg.eigh((-width * apart).exp() * (root * root.T))
         inner, squares = vectors.T @ (root * left), vectors.square()
+        near = None if beside is None else ((-width * beside).exp() * root.T) @ vectors
 
         def with_penalty(penalty: float) -> Tensor:
             shrunk = 1 / (size.clamp(min=0) + penalty)
+            told: Tensor
+            if near is not None:
+                told = near @ (shrunk[:, None] * inner)
+                return told
             values = vectors @ (shrunk[:, None] * inner)  # (N, O), over the root
             diagonal = root * (squares @ shrunk)[:, None]  # (N, 1), of the inverse, over it too
-            told: Tensor = left - values / diagonal
+            told = left - values / diagonal
             return told
 
         return with_penalty

@@ -13,7 +13,7 @@ from hma.metrics.losses import minimise
 from hma.targets import Number, Target
 from hma.vote.added_classes import complete_head
 from hma.vote.read import MOST_SHARPENED, QUERIES_AT_ONCE, VotingRead
-from hma.vote.solved import Kernel
+from hma.vote.solved import AskedRows, Kernel
 
 if TYPE_CHECKING:
     from hma.vote.voting_memory import VotingMemory
@@ -128,7 +128,7 @@ def weigh(model: "VotingMemory", vote: VotingRead, held_out: EncodedRows) -> dic
     said = vote_on_keys(vote, rows, queries, _choose_rows(model, vote, rows, queries))
     head = complete_head(model.head_logits(held_out.features), said, model.target)
     target = model.target
-    kernels = choose_kernels(model)
+    kernels = choose_kernels(model, held_out=held_out)
     every = [head, said, *_solved_logits(model, held_out)]
     favour = [FOR_EACH] * len(every)
     shares = fit_shares(every, held_out.y, target, counts=held_out.weight, favour=favour)
@@ -151,16 +151,21 @@ def set_shares(model: "VotingMemory", shares: Sequence[float]) -> None:
 
 
 def choose_kernels(
-    model: "VotingMemory", kernels: Sequence[Sequence[float]] | None = None
+    model: "VotingMemory",
+    kernels: Sequence[Sequence[float]] | None = None,
+    held_out: EncodedRows | None = None,
 ) -> list[Kernel]:
     """Choose the kernel of each solved vote by the stored rows, or take those that are given."""
     found = []
     for place, solved in enumerate(model.solved):
         assert model.real is not None
         stored = model.real.queue.rows()
-        given = None if kernels is None else Kernel(*kernels[place])
-        view = model.view_of(solved, stored.features)
-        found.append(solved.choose_kernel(view, stored.labels, stored.weight, given))
+        view, asked = model.view_of(solved, stored.features), None
+        given = None if kernels is None else Kernel.of(kernels[place])
+        if held_out is not None:
+            some = held_out.at_most(MOST_HELD_OUT)
+            asked = AskedRows(model.view_of(solved, some.features), some.y, some.weight)
+        found.append(solved.choose_kernel(view, stored.labels, stored.weight, given, asked))
         solved.share.fill_(1.0)  # until it is weighed
     return found
 
