@@ -10,7 +10,7 @@ Published: nothing; the suite decides which design of the memory is the default.
 
 One rule for all rows: what ``hma train`` does. Networks share the backbone that it gives to tables
 and its recipe: at most 50 epochs, the epoch with the least validation loss, a temperature fitted on
-the validation rows. Simple rows choose their settings by the same validation rows. CatBoost,
+the validation rows. Simple baselines choose their settings by the same validation rows. CatBoost,
 XGBoost, LightGBM, RealMLP, TabM and xRFM (``pip install 'hma-torch[rivals]'``) have their authors'
 defaults, and the same rows end their fits. No row sees the test rows before it is scored. Every row
 is answered alone.

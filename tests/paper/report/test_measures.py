@@ -42,7 +42,7 @@ def test_every_format_says_on_how_many_tasks_the_memory_is_read(made):
     report = summarise(*made[:1], "small", made[1], {})
     for text in (plain_text(report), markdown([report]), page(report)):
         line = " ".join(text.split())
-        assert "Is the memory read?" in line
+        assert "Does the model use its memory?" in line
         assert "at least 3 points are lost: hma on 1." in line
 
 

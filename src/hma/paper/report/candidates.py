@@ -103,7 +103,7 @@ class Deployed:
     sign: int
 
     def holds(self, error: float | None) -> bool | None:
-        """Tell whether the deployed model is within one error of the best simple row, or better.
+        """Tell whether the deployed model is within one error of the best baseline, or better.
 
         None where there is nothing to compare with, or no error is known and it is worse.
         """
@@ -171,14 +171,14 @@ def _over_seeds(difference: Spread | None) -> float | None:
 
 
 def candidate_sheets(report: TableReport) -> Iterator[Sheet]:
-    """Yield for each metric the deployed model against the best simple row, then the candidates."""
+    """Yield for each metric the deployed model against the best baseline, then all candidates."""
     deployed = deployments(report)
     note = " ".join(
         [
             *(_found(metric, tasks) for metric, tasks in deployed.items()),
-            "Difference: deployed minus the simple row with the best mean on the test rows, which "
-            "only they could choose. Standard errors are those of the difference, paired: over the "
-            "seeds, and over the test rows of all seeds. Holds: within one of them, or better.",
+            "Difference: deployed minus the simple baseline with the best mean on the test rows, "
+            "which only they could choose. Standard errors are those of the difference, paired: over "
+            "the seeds, and over the test rows of all seeds. Holds: within one of them, or better.",
         ]
     )
     for metric, tasks in deployed.items():
@@ -201,8 +201,9 @@ def _found(metric: str, tasks: Mapping[str, Deployed]) -> str:
     ]
     name = METRICS[metric].title
     text = (
-        f"{name[0].upper()}{name[1:]}: within one standard error of the best simple row or better "
-        f"on {len(by_rows)} of {len(compared)} by the test rows, {len(by_seeds)} by the seeds"
+        f"{name[0].upper()}{name[1:]}: within one standard error of the best simple baseline "
+        f"or better on {len(by_rows)} of {len(compared)} by the test rows, {len(by_seeds)} by the "
+        "seeds"
     )
     return f"{text}; not on {', '.join(missed)}." if missed else f"{text}."
 
@@ -210,7 +211,14 @@ def _found(metric: str, tasks: Mapping[str, Deployed]) -> str:
 def _against_simple(
     report: TableReport, metric: str, tasks: Mapping[str, Deployed], note: str
 ) -> Sheet:
-    columns = ("task", "deployed", "best simple row", "difference", "error, seeds", "error, rows")
+    columns = (
+        "task",
+        "deployed",
+        "best simple baseline",
+        "difference",
+        "error, seeds",
+        "error, rows",
+    )
     lines = []
     for task, one in _in_order(report, tasks).items():
         best = one.best_simple
@@ -224,7 +232,7 @@ def _against_simple(
         named = Field(simple, () if best is None else (report.methods[best],))
         measured = Field(scores.spread(metric, one.measured))
         lines.append((Field(task), measured, named, *map(Field, texts)))
-    title = f"Deployed against the best simple row, {scores.title(metric)}"
+    title = f"Deployed against the best simple baseline, {scores.title(metric)}"
     return Sheet("overview", title, (*columns, "holds"), tuple(lines), note)
 
 

@@ -73,7 +73,7 @@ def _own_score(metric: str, record: Record) -> float:
     return score(record, metric, contexts_of(record)[0])
 
 
-# ------------------------------------------------------------------------------ is the memory read?
+# ------------------------------------------------------------------------------ is the memory used?
 
 
 def permuted_of(report: TableReport) -> dict[Place, Spread]:
@@ -101,7 +101,7 @@ def permuted_sheets(report: TableReport) -> Iterator[Sheet]:
         f"Change of the score, mean over seeds, when the labels of the stored rows are permuted. "
         f"Tasks of {len(tasks)} on which at least {READ:g} points are lost: {', '.join(counts)}."
     )
-    yield Sheet("permuted", "Is the memory read?", ("task", *names), tuple(lines), note)
+    yield Sheet("permuted", "Does the model use its memory?", ("task", *names), tuple(lines), note)
 
 
 def _permuted(metric: str, record: Record) -> float | None:
