@@ -177,8 +177,9 @@ def candidate_sheets(report: TableReport) -> Iterator[Sheet]:
         [
             *(_found(metric, tasks) for metric, tasks in deployed.items()),
             "Difference: deployed minus the simple baseline with the best mean on the test rows, "
-            "which only they could choose. Standard errors are those of the difference, paired: over "
-            "the seeds, and over the test rows of all seeds. Holds: within one of them, or better.",
+            "which only they could choose. Standard errors are those of the difference, paired: "
+            "over the seeds, and over the test rows of all seeds. Holds: within one of them, or "
+            "better.",
         ]
     )
     for metric, tasks in deployed.items():
