@@ -88,7 +88,9 @@ def test_no_rows_cannot_be_scored(trained, cancer, refuses, tmp_path):
     run, _ = trained
     pandas.read_csv(cancer).iloc[:0].to_csv(tmp_path / "empty.csv", index=False)
     said = refuses("evaluate", run, tmp_path / "empty.csv")
-    assert re.search(r"empty\.csv has names of columns \(.*\) and no rows; add rows below them$", said)
+    assert re.search(
+        r"empty\.csv has names of columns \(.*\) and no rows; add rows below them$", said
+    )
 
 
 def test_the_table_of_candidates_names_shares_losses_and_what_is_deployed(trained):

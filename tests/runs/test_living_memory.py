@@ -344,7 +344,9 @@ def test_the_papers_memory_says_what_is_needed(tmp_path):
         recipe=Recipe(epochs=1, batch_size=8),
     )
     run = train(options, tmp_path / "run", compare=False, progress=SilentProgress())
-    with pytest.raises(UserError, match=r"no memory that keeps a row for each sample.* --memory vote"):
+    with pytest.raises(
+        UserError, match=r"no memory that keeps a row for each sample.* --memory vote"
+    ):
         LivingMemory.open(run).forget(ids=[0])
 
 
