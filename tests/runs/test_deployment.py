@@ -233,7 +233,7 @@ def test_a_damaged_deployment_is_one_line_with_its_remedy(copy, change, said):
         _ = copy.deployed
     assert said in str(caught.value)
     assert str(caught.value).startswith(str(path))
-    assert "remove it and give the run's hma train command again" in str(caught.value)
+    assert "remove it and run its hma train command again" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -262,7 +262,7 @@ def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, co
 
 def test_a_folder_that_lost_its_deployment_says_how_to_get_it_back(copy):
     (copy.folder / DEPLOYMENT).unlink()
-    with pytest.raises(UserError, match=r"deployment\.json is not there.*hma train command again"):
+    with pytest.raises(UserError, match=r"deployment\.json is missing.*hma train command of this run again"):
         _ = copy.deployed
 
 

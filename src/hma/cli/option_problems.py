@@ -62,9 +62,10 @@ def in_words(error: CycloptsError) -> str:
 
 
 def _described(argument: Argument, function: Callable[..., Any] | None) -> str:
-    """Return the name of an argument and what its docstring says it is, up to the first pause."""
+    """Return the name of an argument and what its help says it is, up to the first pause."""
     said = {one.arg_name: one.description for one in parse(inspect.getdoc(function) or "").params}
-    what = " ".join((said.get(argument.field_info.name) or "").split())
+    own = argument.parameter.help or said.get(argument.field_info.name) or ""
+    what = " ".join(own.split())
     what = re.split(r"; |\.$", what)[0]
     what = what if what[1:2].isupper() else what[:1].lower() + what[1:]
     return f"{_written(argument)}: {what}" if what else _written(argument)
