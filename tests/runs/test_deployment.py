@@ -262,7 +262,9 @@ def test_shares_are_fitted_again_where_a_candidate_was_trained_again(options, co
 
 def test_a_folder_that_lost_its_deployment_says_how_to_get_it_back(copy):
     (copy.folder / DEPLOYMENT).unlink()
-    with pytest.raises(UserError, match=r"deployment\.json is missing.*hma train command of this run again"):
+    with pytest.raises(
+        UserError, match=r"deployment\.json is missing.*hma train command of this run again"
+    ):
         _ = copy.deployed
 
 

@@ -206,7 +206,7 @@ def test_kept_answers_that_are_damaged_are_made_again(copy):
     with pytest.warns(UserWarning, match="does not match its hash; its answers are made again"):
         again = answers_of(run)
     for candidate, logits in before["test"].own.items():
-        assert (again["test"].own[candidate] == logits).all()
+        torch.testing.assert_close(again["test"].own[candidate], logits)  # solved for again
     answers_of(run)  # without a warning: the file is whole
 
 

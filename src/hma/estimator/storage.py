@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION, BESIDE = "estimator.json", "beside.safetensors"
 MODEL = re.compile(r"model-[0-9a-f]{16}")
+DAMAGED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
+"""What values that no estimator wrote raise."""
 SCALER = ("mean_", "var_", "scale_")
 SHAPE = {
     "format": int,
@@ -103,7 +105,7 @@ def _load(
         backbone = backbone_of(None, classifier.hidden, classifier.inputs_.width)
     except UserError:
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except DAMAGED as error:
         why = " ".join(f"{type(error).__name__} {error}".split())
         raise CheckpointError(f"{folder / DESCRIPTION} is damaged: {why}; {RESTORE}") from error
     model = load_model(folder / description["model"], backbone)

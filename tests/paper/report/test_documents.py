@@ -130,8 +130,8 @@ def test_all_writes_a_document_for_each_measured_table_and_an_index(hma, tmp_pat
     code, out, _ = hma("all", "-o", tmp_path / "docs")
     assert code == 0
     names = {path.name for path in (tmp_path / "docs").iterdir()}
-    assert names == {"T9.md", "T9-small.svg", "README.md"}
-    assert len(out.splitlines()) == 3
+    assert names == {"T9.md", "T9-small.svg", "README.md", "paper.md", "paper.csv"}
+    assert len(out.splitlines()) == 5
     index = (tmp_path / "docs" / "README.md").read_text(encoding="utf-8")
     assert "| [T9](T9.md) | Made up | small | 31 of 60 (1 failed) |" in index
     assert "![Made up](T9-small.svg)" in (tmp_path / "docs" / "T9.md").read_text(encoding="utf-8")
