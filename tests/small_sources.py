@@ -5,7 +5,7 @@ import pandas
 from PIL import Image
 
 from hma.data import PreparationOptions
-from hma.extras import needed
+from hma.extras import needed_beside_torchvision
 from hma.runs import RunOptions
 from hma.training import Recipe
 
@@ -31,7 +31,7 @@ def images(folder):
 
 
 def texts(folder):
-    transformers = needed("transformers", "texts")
+    transformers = needed_beside_torchvision("transformers", "texts")
     words = ["good", "fine", "bad", "poor", "odd", "film", "plot", "end"]
     (folder / "encoder").mkdir()
     vocabulary = folder / "encoder" / "vocab.txt"
