@@ -34,7 +34,8 @@ def test_one_line_per_seed_then_the_comparison_and_the_verdict(trained):
     lines = ended.out.splitlines()
     done = [line for line in lines if "is done" in line]
     assert [line[:16] for line in done] == ["seed 3 is done: ", "seed 4 is done: "]
-    assert all(re.search(r"accuracy plain backbone [\d.]+%, memory [\d.]+%", line) for line in done)
+    for name in ("deployed", "memory", "plain backbone"):
+        assert all(re.search(rf"(accuracy|,) {name} [\d.]+%", line) for line in done), name
     assert any(line.strip().startswith("Accuracy over 2 seeds") for line in lines)
     assert any(line.strip().startswith("Log loss over 2 seeds") for line in lines)
     (verdict,) = (line for line in lines if line.startswith("verdict: "))

@@ -132,6 +132,7 @@ def columns_of(target: Target, names: Sequence[str]) -> dict[str, Content]:
     """Return the columns that hold a prediction.
 
     Example:
+        >>> from hma.targets import Number
         >>> columns_of(Number(), ["price"])
         {'price': 'number'}
     """

@@ -63,6 +63,7 @@ def explained_in(target: Target, names: Sequence[str], output: int) -> str:
     """Return what the effects are about, in words.
 
     Example:
+        >>> from hma.targets import YesNo
         >>> explained_in(YesNo(2), ["toxic", "soluble"], 1)
         'the probability of soluble: yes'
     """

@@ -140,7 +140,8 @@ def train(
         judged = learners  # validation rows judge these alone
         if again is not None:
             rows_in_all = len(task.train) + len(task.validation)
-            say(f"fitting every candidate again on all {rows_in_all} rows")
+            if first_process():
+                say(f"fitting every candidate again on all {rows_in_all} rows")
             learners = again
             records, seen = fitted(learners, folder, like=records)
         rows = options.recipe.eval_batch_size

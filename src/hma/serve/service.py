@@ -194,6 +194,7 @@ def answer_in_json(target: Target, names: Sequence[str], expected: Any) -> dict[
         expected: What :meth:`hma.targets.Target.expected` gives for the row.
 
     Example:
+        >>> from hma.targets import Number
         >>> answer_in_json(Number(), ["price"], 12.5)
         {'answer': 'price 12.5', 'number': 12.5}
     """

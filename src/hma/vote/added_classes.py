@@ -81,6 +81,7 @@ def complete_head(head: Tensor, vote: Tensor, target: Target) -> Tensor:
         target: What a label is.
 
     Example:
+        >>> from hma.targets import Classes
         >>> vote = torch.tensor([[0.25, 0.25, 0.5]]).log()
         >>> complete_head(torch.zeros(1, 3), vote, Classes(3, added=1)).exp()
         tensor([[0.2500, 0.2500, 0.5000]])

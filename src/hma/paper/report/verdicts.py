@@ -78,7 +78,7 @@ def welch_interval(
     Example:
         >>> found = welch_interval(Spread(72.0, 2.0, 3), (70.0, 1.0), 10)
         >>> round(found.value, 2), round(found.low, 2), round(found.high, 2)
-        (2.0, -2.45, 6.45)
+        (2.0, -2.54, 6.54)
     """
     mean, deviation = published
     value = ours.mean - mean
