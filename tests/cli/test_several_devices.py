@@ -60,6 +60,11 @@ def test_two_devices_come_to_the_same_as_one(points, run_hma, tmp_path):
     assert again.code == 0, again.err
 
 
+def has_checkpoint(folder):
+    """Tell whether a memory is in training, for the first time or again."""
+    return any(folder.glob("**/memory/checkpoints/*.json"))
+
+
 @pytest.mark.slow
 def test_an_interruption_is_told_once_and_the_same_command_continues(points, run_hma, tmp_path):
     options = ["--epochs", "20", *QUICK[2:], "--no-compare", "--devices", "2"]
@@ -72,8 +77,7 @@ def test_an_interruption_is_told_once_and_the_same_command_continues(points, run
         env=SURROUNDINGS,
         start_new_session=True,
     )
-    marks = tmp_path / "run" / "memory" / "checkpoints"
-    while process.poll() is None and not (marks.exists() and any(marks.glob("*.json"))):
+    while process.poll() is None and not has_checkpoint(tmp_path / "run"):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, said = process.communicate(timeout=60)
@@ -106,8 +110,7 @@ def test_when_one_process_dies_the_other_ends_without_a_traceback(points, tmp_pa
             env=SURROUNDINGS,
             start_new_session=True,
         )
-        marks = tmp_path / "run" / "memory" / "checkpoints"
-        while process.poll() is None and not (marks.exists() and any(marks.glob("*.json"))):
+        while process.poll() is None and not has_checkpoint(tmp_path / "run"):
             time.sleep(0.02)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(process.pid if dying == "first" else int(children[0]), signal.SIGKILL)
