@@ -147,7 +147,9 @@ def test_a_page_begins_with_its_title(page):
 def test_pictures_are_small_and_made_by_a_command_that_pages_name():
     pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
     made = (ROOT / "docs" / "pictures" / "make.py").read_text()
-    pages = {path: path.read_text() for path in (ROOT / "docs").rglob("*.md")}
+    pages = {
+        path: path.read_text() for path in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md")
+    }
     assert pictures
     for picture in pictures:
         assert picture.stat().st_size < PICTURE_BYTES
