@@ -80,7 +80,7 @@ def test_the_page_encodes_nothing(run, encoded):
     assert sum(encoded) == 0
     (note,) = report.notes
     assert note.startswith("Every candidate that answers was fitted again on all 96 ")
-    assert report.queue.staleness.max() == 0.0
+    assert report.parts["memory"].queue.staleness.max() == 0.0
 
 
 def test_a_page_without_the_features_of_training_makes_them_once(run, encoded, tmp_path):
